@@ -25,9 +25,9 @@ The tree, with the exit code of the command line for each group:
     └── LimitExceeded          larger than an option allows
 
 Facts are attributes, so that a caller never parses a message. The message says what was wrong and
-where; `hint` says what to do next, and is part of `str(error)`. Where either speaks of Python's
-calls or values it is `Wording`: text for a Python caller that also is data, from which the command
-line makes words that can be typed.
+where; `hint` says what to do next, and is part of `str(error)`. If either names Python calls or
+values, it is a `Wording`: text for a Python caller that also is data, which the command line words
+for its own users.
 """
 
 import re
@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
-# With numbers or clauses in a message, the place after it would seem to belong to the last one.
+# After a number or a clause, the place would seem to belong to that.
 _FACTS: Final = re.compile(r"[0-9,:;()]")
 
 
@@ -59,23 +59,23 @@ EXIT_CODES: dict[NextMove, int] = {
 
 
 class Phrase(StrEnum):
-    """A sentence in the words of a Python caller, with gaps for facts."""
+    """A sentence for a Python caller, with gaps for facts."""
 
     # Tables, versions and times
     TABLE_IS_THERE = "Open it with lake.table({name!a}), {way_out}, or choose another name"
-    TAKE_ITS_DEFINITION = "Open it with `table` and take its definition, or choose another name"
-    LIST_TABLES = "`list_tables` and `neve tables` give those there are"
-    LIST_NAMESPACES = "`list_namespaces` gives those there are"
-    NAME_A_TAG = "Give one of the tags in `history()`"
-    NAME_A_VERSION = "Give one of the numbers in `history()`"
-    NAME_A_KEPT_VERSION = "Give one of those in the table's history"
-    NAME_ONE_VERSION = "Give one of version, timestamp and tag"
+    TAKE_ITS_DEFINITION = "Open it with `table` and use its definition, or choose another name"
+    LIST_TABLES = "`list_tables` and `neve tables` list them"
+    LIST_NAMESPACES = "`list_namespaces` lists them"
+    NAME_A_TAG = "Pass one of the tags in `history()`"
+    NAME_A_VERSION = "Pass one of the numbers in `history()`"
+    NAME_A_KEPT_VERSION = "Pass one of those in the table's history"
+    NAME_ONE_VERSION = "Pass one of version, timestamp and tag"
     NAME_A_TIME = (
-        "Give '2024-01-31T12:00:00+00:00', an aware datetime, an age such as '2h ago', or "
+        "Pass '2024-01-31T12:00:00+00:00', an aware datetime, an age such as '2h ago', or "
         "milliseconds since 1970"
     )
     NOT_A_VERSION = "{name}={number} is not the number of a version"
-    NAME_A_NUMBER = "Pass a whole number; since=0 begins with the table"
+    NAME_A_NUMBER = "Pass a whole number; since=0 starts at the beginning"
     UNTIL_BEFORE_SINCE = "until={until} is before since={since}"
     CHANGES_KEPT_SINCE = (
         "Changes are kept from since={oldest} on; to start again, scan version {oldest} and go on "
@@ -88,7 +88,7 @@ class Phrase(StrEnum):
     )
     ONLY_READ = "Open the table with read_only=True, or keep the lake in a directory"
     ROOM_FOR_A_WRITER = (
-        "A writer needs 256 KiB to begin: free as much outside of the table, then expire and "
+        "A writer needs 256 KiB to start: free as much outside of the table, then expire and "
         "collect_garbage free what the table does not need. With read_only=True it can be read as "
         "it is"
     )
@@ -102,7 +102,7 @@ class Phrase(StrEnum):
     UNORDERED_LISTING = "Open it with the storage option listing=unordered"
     CREDENTIALS = "Pass credentials as storage_options"
     # Published metadata
-    PUBLISH_FIRST = "Open it without read_only and ask again, or let its writer flush"
+    PUBLISH_FIRST = "Open it without read_only and try again, or let its writer flush"
     NEXT_COMMIT_PUBLISHES = (
         "Its rows are safe and need not be written again; the next commit publishes them"
     )
@@ -127,22 +127,22 @@ class Phrase(StrEnum):
     CANNOT_HOLD = "column {column} is {arrow_type} and cannot hold {value}"
     CANNOT_BE_ASKED = "{operator!r} cannot be asked of column {column} of type {arrow_type}"
     CANNOT_BE_APPLIED = "{transform} cannot be applied to column {column} of type {arrow_type}"
-    ONLY_NULL_TESTS = "Only is_null and not_null work on nested columns"
+    ONLY_NULL_TESTS = "Use is_null or not_null: nested columns support nothing else"
     USE_A_PRIMITIVE = "Use a column of a primitive type: a nested one has only is_null and not_null"
-    GIVE_A_DATE = "Give a date, such as datetime.date(2024, 1, 31)"
-    GIVE_A_TIME = "Give a time, such as datetime.time(22, 31, 8)"
-    GIVE_A_TIMESTAMP = "Give a datetime without a zone, such as datetime(2024, 1, 31)"
-    GIVE_A_TIMESTAMPTZ = "Give a datetime with a zone, such as datetime(2024, 1, 31, tzinfo=UTC)"
-    GIVE_A_UUID = "Give a uuid.UUID"
-    GIVE_A_DECIMAL = "Give a Decimal with at most {digits}"
+    GIVE_A_DATE = "Pass a date, such as datetime.date(2024, 1, 31)"
+    GIVE_A_TIME = "Pass a time, such as datetime.time(22, 31, 8)"
+    GIVE_A_TIMESTAMP = "Pass a datetime without a zone, such as datetime(2024, 1, 31)"
+    GIVE_A_TIMESTAMPTZ = "Pass a datetime with a zone, such as datetime(2024, 1, 31, tzinfo=UTC)"
+    GIVE_A_UUID = "Pass a uuid.UUID"
+    GIVE_A_DECIMAL = "Pass a Decimal with at most {digits}"
     SMALLER_DECIMAL = "Use at most decimal128({digits}, s), or string"
-    EXPECTED_ROW = "Give the row of the same key as it was read, or None for no row"
-    NAMED_COLUMNS = "Give the key and every column that `columns` names"
+    EXPECTED_ROW = "Pass the row of the same key as it was read, or None for no row"
+    NAMED_COLUMNS = "Pass the key and every column that `columns` names"
     LEAVE_COLUMNS_OUT = "Name the columns to write, or leave `columns` out to write whole rows"
 
 
 class Wording(str):
-    """Text for a Python caller that carries its phrase and facts, for others to word again."""
+    """Text for a Python caller that carries its phrase and facts, for other wordings."""
 
     __slots__ = ("facts", "phrase")
     phrase: Phrase
@@ -180,7 +180,7 @@ class NeveError(Exception):
 
     @property
     def exit_code(self) -> int:
-        """Exit code the command line ends with for this error."""
+        """Exit code of the command line for this error."""
         return EXIT_CODES[self.next_move]
 
     @property
@@ -236,7 +236,7 @@ class NotFound(NeveError):
 
 
 class AlreadyExists(NeveError):
-    """The name is taken; `differences` say how the thing that has it differs from the request."""
+    """The name is taken; `differences` are between the existing thing and the request."""
 
     def __init__(
         self,
@@ -278,11 +278,11 @@ class Unavailable(NeveError):
 
 
 class StorageFull(Unavailable):
-    """No space, or no quota, is left; trying again helps only after some was freed."""
+    """No space, or no quota, is left; try again after freeing some."""
 
 
 class StorageReadOnly(Unavailable):
-    """The file system takes no writes; trying again does not help."""
+    """The file system is read-only; trying again does not help."""
 
 
 class OutcomeUnknown(NeveError):
@@ -305,10 +305,10 @@ class OutcomeUnknown(NeveError):
 
 
 class NotPublished(NeveError):
-    """A commit is in the table for good, and its Iceberg metadata could not be written yet.
+    """A commit succeeded, but its Iceberg metadata could not be written yet.
 
-    `version` is the number of the commit. Nothing has to be repeated: the next commit publishes it,
-    and so does `iceberg_metadata`.
+    `version` is the number of the commit. Do not repeat it: the next commit publishes it, and so
+    does `iceberg_metadata`.
     """
 
     next_move = NextMove.TRY_AGAIN
@@ -333,7 +333,7 @@ class Closed(NeveError):
 
 
 class Corruption(NeveError):
-    """Bytes on disk are not what was written; `problems` are all that a verification found."""
+    """Bytes on disk are not what was written; `problems` are what a verification found."""
 
     next_move = NextMove.LOOK_AT_THE_DATA
 

@@ -1,4 +1,4 @@
-"""Objects as a notebook shows them: small pages of HTML with pictures, all in one look.
+"""Objects as a notebook shows them: small HTML pages with pictures, all in one style.
 
     ┌──────────────────────────────┐
     │ Table shop.orders            │  title
@@ -9,12 +9,11 @@
     │ id      long                 │
     └──────────────────────────────┘
 
-NOTEBOOK-1  Whatever is not `Markup` is escaped: nothing that a caller named can become HTML.
+NOTEBOOK-1  Everything but `Markup` is escaped: no name that a caller chose can become HTML.
 NOTEBOOK-2  A page is short: cells are cut, listings end with how many more there are.
-NOTEBOOK-3  Showing an object never raises: what went wrong is shown in its place.
-NOTEBOOK-4  Pages are made of what is known or costs a look into manifests: no row is read, no table
-            is opened, nothing is written. Where the newest state cannot be had, the last one known
-            is shown, with the reason.
+NOTEBOOK-3  Showing an object never raises: the error is shown in its place.
+NOTEBOOK-4  A page reads manifests at most: no row is read, no table is opened, nothing is written.
+            If the newest state cannot be read, the last known one is shown, with the reason.
 
 The levels of a table are a picture, an SVG for a page and lines of text for a terminal:
 
@@ -22,8 +21,8 @@ The levels of a table are a picture, an SVG for a page and lines of text for a t
     level 0  ███· ██ █                 3 files    3,000 live rows  120 marked  81.2 kB
     level 1  ██████████ █████████████  2 files  100,000 live rows               2.4 MB
 
-Bars are to scale by rows, a file each where there is room and one for the whole level otherwise.
-What has rows is never drawn as nothing, so the smallest bars are larger than to scale.
+Bars are to scale by rows, one per file if there is room, otherwise one per level. A file with rows
+is always visible, so the smallest bars are larger than to scale.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,13 +43,13 @@ from neve.model.type_parser import type_text
 from neve.model.version import Version
 
 TABLES_SHOWN: Final = 20
-"""A lake shows so many tables: each costs a look into its version store."""
+"""A lake shows this many tables: each costs a read of its version store."""
 ROWS_MAX: Final = 50
 _NAMES_SHOWN: Final = 20
 _TEXT_MAX: Final = 300
 _UNPRINTABLE: Final = "\N{REPLACEMENT CHARACTER}"
 
-# Colours of the page itself, so that it is read in light and in dark.
+# Colours that are readable on light and dark pages.
 _FRAME: Final = (
     "display:inline-block;max-width:100%;overflow-x:auto;padding:0.5em 0.9em;"
     "border:1px solid rgba(127,127,127,0.35);border-radius:6px;font-family:sans-serif;"
@@ -71,7 +70,7 @@ LEGEND: Final = f"{LIVE} live rows  {MARKED} marked as deleted  {UNFLUSHED} not 
 _COLUMNS: Final = 40
 
 _LETTER_WIDTH: Final = 7
-"""Of a letter of the usual fonts, rather more than less."""
+"""Of a letter in common fonts, rounded up."""
 _BAR_LEFT: Final = 64
 _BAR_WIDTH: Final = 276
 _ROW_HEIGHT: Final = 22
@@ -85,13 +84,13 @@ _UNFLUSHED_COLOUR: Final = "#a9d3f0"
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """HTML that was made here, every text in it escaped."""
+    """HTML in which every text is escaped."""
 
     html: str
 
 
 Cell = str | int | float | None | Markup
-"""What stands in a page: text, a number, nothing, or what was made of them."""
+"""Content of a page: text, a number, nothing, or markup."""
 
 
 def page(title: str, *parts: Markup, line: str = "") -> str:
@@ -102,7 +101,7 @@ def page(title: str, *parts: Markup, line: str = "") -> str:
 
 
 def facts(members: Mapping[str, Cell]) -> Markup:
-    """Return names with what they are, a row each; those that are None or empty are left out."""
+    """Return names with their values, a row each; None and empty values are left out."""
     rows = "".join(
         f'<tr><th style="{_NAME}">{_text(name)}</th><td style="{_LEFT}">{_cell(value)}</td></tr>'
         for name, value in members.items()
@@ -112,7 +111,7 @@ def facts(members: Mapping[str, Cell]) -> Markup:
 
 
 def listing(names: Sequence[str], rows: Iterable[Sequence[Cell]], *, more: int = 0) -> Markup:
-    """Return a table with a head; of more rows than a page takes, and `more`, it says how many."""
+    """Return a table with a header; rows beyond a page, and `more`, are only counted."""
     waiting = iter(rows)
     shown = list(islice(waiting, ROWS_MAX))
     more += sum(1 for _ in waiting)
@@ -145,10 +144,10 @@ def picture(svg: str) -> Markup:
 
 
 def shown_page(title: str, make: Callable[[], str]) -> str:
-    """Return the page that `make` makes; when that fails, one that says why (NOTEBOOK-3)."""
+    """Return the page that `make` makes; if that fails, one that says why (NOTEBOOK-3)."""
     try:
         return make()
-    except Exception as error:  # noqa: BLE001 - what is shown at a prompt must not end the program
+    except Exception as error:  # noqa: BLE001 - showing an object must not raise
         return page(title, warning(_reason(error)))
 
 
@@ -156,7 +155,7 @@ def _reason(error: Exception) -> str:
     name = type(error).__name__
     try:
         return str(error) if isinstance(error, NeveError) else f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - an error of another library may fail to say what it is
+    except Exception:  # noqa: BLE001 - `str` of a foreign error may fail
         return name
 
 
@@ -183,13 +182,13 @@ def _cell(value: Cell) -> str:
 
 def _text(text: str) -> str:
     cut = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
-    # What does not print may be half a character, which no page can hold.
+    # Unprintable text may be half a character, which a page cannot hold.
     return escape("".join(each if each.isprintable() else _UNPRINTABLE for each in cut))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBar:
-    """One data file of a picture, or several taken together."""
+    """One data file of a picture, or several combined."""
 
     row_count: int
     """Rows in the file, marked ones included."""
@@ -211,7 +210,7 @@ class LevelBar:
 
     @property
     def whole(self) -> FileBar:
-        """All of its files taken together."""
+        """All of its files combined."""
         return FileBar(
             row_count=sum(file.row_count for file in self.files),
             marked_count=sum(file.marked_count for file in self.files),
@@ -220,7 +219,7 @@ class LevelBar:
 
 
 class PictureLine(NamedTuple):
-    """One line of a picture in its parts, so that each can have its colour."""
+    """One line of a picture in parts, so that each can have its own colour."""
 
     title: str
     bar: str
@@ -260,13 +259,13 @@ def picture_lines(
 
 
 def levels_text(levels: Sequence[LevelBar], *, unflushed: int = 0, columns: int = _COLUMNS) -> str:
-    """Draw levels as text, a line each; one line says so when there is nothing to draw."""
+    """Draw levels as text, a line each, or "no rows" if there is nothing to draw."""
     lines = picture_lines(levels, unflushed=unflushed, columns=columns)
     return "\n".join("  ".join(line).rstrip() for line in lines) or "no rows"
 
 
 def levels_svg(levels: Sequence[LevelBar], *, unflushed: int = 0) -> str:
-    """Draw levels as an SVG element to be put into a page; empty when there is nothing to draw."""
+    """Draw levels as an SVG element for a page; empty if there is nothing to draw."""
     most = max([unflushed, *(level.whole.row_count for level in levels)], default=0)
     if not most:
         return ""
@@ -315,7 +314,7 @@ def _level_words(level: LevelBar) -> list[str]:
 
 
 def _aligned_words(levels: Sequence[LevelBar]) -> list[str]:
-    """Return the words of levels so that what belongs together is below one another."""
+    """Return the words of levels, aligned in columns."""
     rows = [_level_words(level) for level in levels]
     widths = [_width(column) for column in zip_longest(*rows, fillvalue="")]
     return [
@@ -328,7 +327,7 @@ def _aligned_words(levels: Sequence[LevelBar]) -> list[str]:
 
 
 def _text_bar(level: LevelBar, most: int, columns: int) -> str:
-    room = columns - (len(level.files) - 1)  # between files is a gap
+    room = columns - (len(level.files) - 1)  # a gap between files
     if room > 0:
         bar = " ".join(_text_file(file, most, room) for file in level.files)
         if len(bar) <= columns + 1:
@@ -341,7 +340,7 @@ def _text_file(file: FileBar, most: int, columns: int) -> str:
     if not file.row_count:
         return LIVE * cells
     marked = round(cells * file.marked_count / file.row_count)
-    # Some of both is shown as some of both where there is room for it.
+    # If there is room, both kinds of rows are visible.
     if cells > 1:
         marked = min(max(marked, int(file.marked_count > 0)), cells - int(file.live_count > 0))
     return LIVE * (cells - marked) + MARKED * marked
@@ -391,7 +390,7 @@ def _rectangle(left: float, width: float, colour: str, words: str) -> str:
 def version_page(
     title: str, version: Version, members: Mapping[str, Cell], *notes: Markup, unflushed: int = 0
 ) -> str:
-    """Show a Version, with what else is known of it."""
+    """Show a Version, with further facts."""
     return page(
         title,
         *notes,
@@ -414,7 +413,7 @@ def levels_part(version: Version, *, unflushed: int = 0) -> Markup:
 
 
 def size_words(version: Version) -> str:
-    """Say how large a Version is, in one line."""
+    """Return the size of a Version, in one line."""
     return " · ".join(
         (
             f"version {version.number:,}",
@@ -431,17 +430,17 @@ def byte_count(version: Version) -> int:
 
 
 def commit_words(version: Version) -> str:
-    """Say when a Version was committed, and what the commit did."""
+    """Return when a Version was committed, and the operation."""
     return f"{shown_moment(version.facts.timestamp_ms)} · {version.facts.operation}"
 
 
 def pair_words(pairs: Mapping[str, str]) -> str:
-    """Return names with their values in one line, the first of them."""
+    """Return the first names with their values in one line."""
     return first_words([f"{name}={value}" for name, value in sorted(pairs.items())])
 
 
 def first_words(names: Sequence[str]) -> str:
-    """Return the first of some names in one line, and how many more there are."""
+    """Return the first names in one line, and how many more there are."""
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
     return ", ".join(names[:_NAMES_SHOWN]) + more
 
@@ -480,7 +479,7 @@ def _notes(column: Column, key: dict[int, int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLine:
-    """One table of a lake: its newest Version, or why it cannot be had."""
+    """One table of a lake: its newest Version, or why it cannot be read."""
 
     name: str
     found: Version | NeveError
@@ -488,7 +487,7 @@ class TableLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTable:
-    """The facts of a table that its page shows."""
+    """The facts on the page of a table."""
 
     name: str
     location: str
@@ -499,7 +498,7 @@ class ShownTable:
     sorted_by: Sequence[str]
     version: Version
     unflushed: int | None = None
-    """Changes that are not in files yet; None when that is not known without opening the rows."""
+    """Changes that are not in files yet; None if counting would mean reading rows."""
     problems: tuple[str, ...] = ()
 
 

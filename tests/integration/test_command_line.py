@@ -526,5 +526,5 @@ def test_an_import_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None
     assert process.returncode == 130
     assert said.splitlines() == [
         "neve: interrupted; 200 rows or more of the file are in the table a.b",
-        "      Import the file again: rows that are written again stay the same",
+        "      Import the file again: writing a row twice is harmless",
     ]

@@ -1,1 +1,1 @@
-"""The catalog: names of tables, their definitions, their snapshots; the door to a lake."""
+"""The catalog of a lake: the names, definitions and snapshots of its tables."""

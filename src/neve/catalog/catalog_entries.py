@@ -4,10 +4,10 @@
     __tables/<namespace.name>         TableMeta of one table
     announced/<table id>/<operation>  a change that concerns the table's version store too
 
-CATALOG-17  A transaction here touches this store alone. What concerns a version store too is
-            announced before, and `neve.catalog.settlement` brings the two together.
-CATALOG-18  A table's document is found by its id, not by the name it had: it may be renamed at any
-            time, but not between the announcement that it is dropped and the end of that.
+CATALOG-17  A transaction here touches only this store. A change that also concerns a version store
+            is announced first, and `neve.catalog.settlement` brings the two together.
+CATALOG-18  A table's document is found by its id, not by its name: a table may be renamed at any
+            time, except between the announcement of a drop and the end of the drop.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """Notice that a process is about to change a table in both stores."""
+    """A notice that a process is about to change a table in both stores."""
 
     table_id: str
     operation_id: str
@@ -65,7 +65,7 @@ class Announcement:
     def may_be_under_way(self, now_ms: int) -> bool:
         """Whether the process that announced the change may still make it.
 
-        By distance: an announcement from the future was made before the clock jumped back.
+        Compares distances: an announcement from the future was made before the clock jumped back.
         """
         return abs(now_ms - self.since_ms) < ANNOUNCED_MS_MAX
 
@@ -78,11 +78,11 @@ class CatalogEntries:
         self._path = self.store.log.paths.prefix
         self._clock = clock
         self._ids = ids
-        # Safe on its own: replaced whole; a state is parsed once for each root that is read.
+        # Needs no lock: replaced as a whole. Each root is parsed once.
         self._parsed: tuple[bytes, CatalogState] | None = None
 
     def is_begun(self) -> bool:
-        """Whether there is a catalog; finishes what writers that died have decided."""
+        """Whether there is a catalog; finishes the commits of dead writers."""
         session = self.store.open()
         if session.segment == 0:
             return False
@@ -90,7 +90,7 @@ class CatalogEntries:
         return True
 
     def begin(self) -> None:
-        """Make an empty catalog; one that is there is left as it is."""
+        """Make an empty catalog; an existing one is left unchanged."""
 
         def run(session: WriteSession) -> None:
             if session.get(ROOT_KEY) is None:
@@ -99,7 +99,7 @@ class CatalogEntries:
         self.store.transact(run)
 
     def state(self) -> CatalogState:
-        """Return all names as they are now."""
+        """Return all current names."""
         return self._state_in(self.store.read())
 
     def meta(self, name: str) -> TableMeta:
@@ -130,7 +130,7 @@ class CatalogEntries:
     def add_table(
         self, definition: TableRequest, table_uuid: UUID
     ) -> tuple[TableMeta, Announcement]:
-        """Assign a table its name and id, and announce that it is begun; raises AlreadyExists."""
+        """Assign a name and an id to a table, and announce its creation; raises AlreadyExists."""
         operation_id = self._ids.uuid().hex
 
         def run(session: WriteSession) -> tuple[TableMeta, Announcement]:
@@ -168,7 +168,7 @@ class CatalogEntries:
         self._transact(run)
 
     def remove_table(self, table_id: str) -> str | None:
-        """Remove a dropped table's name and definition; return the name, None without one."""
+        """Remove a dropped table's name and definition; return the name, if it had one."""
 
         def run(session: WriteSession) -> str | None:
             state = self._state_in(session)
@@ -181,10 +181,7 @@ class CatalogEntries:
         return self._transact(run)
 
     def change_meta(self, table_id: str, change: Callable[[TableMeta], TableMeta]) -> TableMeta:
-        """Replace a table's definition; raises NotFound when it has no name any more.
-
-        An equal one is not written.
-        """
+        """Replace a table's definition if it differs; raises NotFound when it has no name."""
 
         def run(session: WriteSession) -> TableMeta:
             name = self._state_in(session).name_of(table_id)
@@ -192,7 +189,7 @@ class CatalogEntries:
                 raise NotFound("the table was dropped", path=self._path)
             after = change(self._meta_in(session, name))
             payload = after.encode()
-            # By bytes: a definition may know more old schemas than there is room for.
+            # Compare bytes: a definition may have more old schemas than there is room for.
             if payload != session.get(meta_key(name)):
                 session.put(meta_key(name), payload)
             return after
@@ -200,13 +197,13 @@ class CatalogEntries:
         return self._transact(run)
 
     def announce_change(self, table_id: str) -> Announcement:
-        """Leave word that a table is about to be changed in both stores."""
+        """Announce that a table is about to be changed in both stores."""
         announcement = self._announcement(table_id, Action.CHANGE)
         self._transact(lambda session: _put_announcement(session, announcement))
         return announcement
 
     def announce_drop(self, name: str) -> Announcement:
-        """Leave word that the table of a name is about to be dropped; raises NotFound."""
+        """Announce that the table of a name is about to be dropped; raises NotFound."""
 
         def run(session: WriteSession) -> Announcement:
             table_id = self._state_in(session).table_id(name)
@@ -217,7 +214,7 @@ class CatalogEntries:
         return self._transact(run)
 
     def announce_purge(self, table_id: str) -> Announcement:
-        """Leave word that the files of a dropped table are about to be deleted."""
+        """Announce that the files of a dropped table are about to be deleted."""
         announcement = self._announcement(table_id, Action.DROP)
         self._transact(lambda session: _put_announcement(session, announcement))
         return announcement
@@ -259,7 +256,7 @@ class CatalogEntries:
     def _put_state(self, session: WriteSession, state: CatalogState) -> None:
         payload = state.encode()
         session.put(ROOT_KEY, payload)
-        # Right whether this commit wins or not: these bytes mean this state.
+        # Correct whether this commit wins or not: these bytes always mean this state.
         self._parsed = (payload, state)
 
     def _meta_in(self, session: Session, name: str) -> TableMeta:
@@ -272,7 +269,7 @@ class CatalogEntries:
         meta = TableMeta.decode(payload, path=f"{self._path}/{key}")
         if meta.name != name or meta.table_id != self._state_in(session).tables.get(name):
             raise Corruption(
-                f"the definition of table {name!a} is that of another", path=f"{self._path}/{key}"
+                f"the definition of table {name!a} belongs to another", path=f"{self._path}/{key}"
             )
         return meta
 
@@ -295,7 +292,7 @@ class CatalogEntries:
                     f"another process is dropping table {meta.name!a}",
                     keys=(meta.name,),
                     path=self._path,
-                    hint="See in a moment whether it is still there",
+                    hint="Try again in a moment",
                 )
 
     def _read_announcement(self, key: str, payload: bytes) -> Announcement:
@@ -304,7 +301,7 @@ class CatalogEntries:
         try:
             action = Action(document.text("action"))
         except ValueError as error:
-            raise Corruption("an announcement is of an unknown change", path=path) from error
+            raise Corruption("an announcement has an unknown change", path=path) from error
         announcement = Announcement(
             table_id=document.text("table_id"),
             operation_id=document.text("operation_id"),
@@ -312,7 +309,7 @@ class CatalogEntries:
             since_ms=document.integer("since_ms"),
         )
         if announcement.key != key or not is_table_id(announcement.table_id):
-            raise Corruption("an announcement is not where it belongs", path=path)
+            raise Corruption("an announcement has the wrong key", path=path)
         return announcement
 
 

@@ -1,4 +1,4 @@
-"""The root of the catalog: every namespace and table by name, and the ordinal of the next table.
+"""CatalogState: the root of the catalog, with all names and the ordinal of the next table.
 
 It is one JSON document under the key `root` of the catalog's manifest store:
 
@@ -6,10 +6,9 @@ It is one JSON document under the key `root` of the catalog's manifest store:
      "namespaces": {"shop": {"owner": "anna"}, "shop.eu": {}},
      "tables": {"shop.orders": "t000001-9f86d081884c", "shop.eu.items": "t000002-2c26b46b68ff"}}
 
-CATALOG-14  A table id is `t`, an ordinal that is never given out again, and the beginning of the
-            table's uuid. It is in every path of the table; its name is in none, so a rename moves
-            nothing.
-CATALOG-15  Every table's namespace is there, and every namespace that a namespace lies in.
+CATALOG-14  A table id is `t`, an ordinal that is never reused, and the beginning of the table's
+            uuid. It is in every path of the table; the name is in none, so a rename moves nothing.
+CATALOG-15  Every table's namespace exists, and so does every parent of a namespace.
 CATALOG-16  An id has one name.
 """
 
@@ -32,10 +31,10 @@ from neve.storage.table_paths import check_name
 
 
 class CatalogDocument(Document):
-    """A document whose members may be objects; what does not fit is Corruption."""
+    """A document whose members may be objects; raises Corruption for what does not fit."""
 
     def text_maps(self, name: str) -> dict[str, dict[str, str]]:
-        """Return an object of objects whose values are texts."""
+        """Return an object of objects of texts."""
         value = self._fields.get(name)
         if not isinstance(value, dict):
             self._misfit(name)
@@ -57,7 +56,7 @@ class CatalogDocument(Document):
         }
 
     def _misfit(self, name: str) -> NoReturn:
-        raise Corruption(f"field {name!r} of a catalog document has another form", path=self._path)
+        raise Corruption(f"field {name!r} of a catalog document has a wrong type", path=self._path)
 
 
 def read_catalog_document(payload: bytes, *, format_number: int, path: str) -> CatalogDocument:
@@ -118,7 +117,9 @@ class CatalogState:
         try:
             state._check()
         except InvalidArgument as error:
-            raise Corruption(f"the catalog's root cannot be: {error.message}", path=path) from error
+            raise Corruption(
+                f"the catalog's root is invalid: {error.message}", path=path
+            ) from error
         return state
 
     def table_id(self, name: str) -> str:
@@ -132,7 +133,7 @@ class CatalogState:
         return found
 
     def name_of(self, table_id: str) -> str | None:
-        """Return the name of a table; None when it has none (any more)."""
+        """Return the name of a table, or None."""
         return next((name for name, found in self.tables.items() if found == table_id), None)
 
     def tables_in(self, namespace: str) -> list[str]:
@@ -151,19 +152,19 @@ class CatalogState:
         return dict(self.namespaces[namespace])
 
     def with_namespace(self, namespace: str, properties: Mapping[str, str]) -> "CatalogState":
-        """Add a namespace and those it lies in; raises AlreadyExists."""
+        """Add a namespace and its parents; raises AlreadyExists."""
         if namespace in self.namespaces:
-            raise AlreadyExists(f"the namespace {namespace!a} is there already")
+            raise AlreadyExists(f"the namespace {namespace!a} already exists")
         grown = self._with_namespaces_of(namespace)
         return replace(grown, namespaces={**grown.namespaces, namespace: {**properties}})
 
     def without_namespace(self, namespace: str) -> "CatalogState":
-        """Remove a namespace that holds nothing; raises NotFound, InvalidArgument."""
+        """Remove an empty namespace; raises NotFound, InvalidArgument."""
         inside = [*self.tables_in(namespace), *self.namespaces_below(namespace)]
         if inside:
             raise InvalidArgument(
                 f"the namespace {namespace!a} is not empty: {_some_of(inside)}",
-                hint="Drop what is in it, or rename it into another namespace",
+                hint="Drop its tables and namespaces, or rename its tables into another namespace",
             )
         kept = {name: given for name, given in self.namespaces.items() if name != namespace}
         return replace(self, namespaces=kept)
@@ -179,7 +180,7 @@ class CatalogState:
         )
 
     def without_table(self, table_id: str) -> "CatalogState":
-        """Take the name of a table away."""
+        """Remove the name of a table."""
         kept = {name: found for name, found in self.tables.items() if found != table_id}
         return replace(self, tables=kept)
 
@@ -197,7 +198,7 @@ class CatalogState:
     def _refuse_taken(self, name: TableName, *, way_out: str = "drop it") -> None:
         if str(name) in self.tables:
             raise AlreadyExists(
-                f"there is a table {str(name)!a} already",
+                f"the table {str(name)!a} already exists",
                 hint=Wording(Phrase.TABLE_IS_THERE, name=str(name), way_out=way_out),
             )
 
@@ -211,7 +212,7 @@ class CatalogState:
             )
 
     def _check(self) -> None:
-        """Check CATALOG-14 to CATALOG-16 in what was read."""
+        """Check CATALOG-14 to CATALOG-16."""
         for namespace in self.namespaces:
             check_namespace(namespace)
             parent = namespace.rpartition(".")[0]

@@ -1,12 +1,12 @@
 """CatalogTable: a table as its catalog knows it: definition, history and files, but no rows.
 
-It shows the table as it was when it was opened, refreshed, or last changed through it. Changes are
-made on the table's newest state, whatever the handle shows.
+It shows the table as of its opening, its last refresh or its last change through this handle.
+Changes are made on the table's newest state, whatever the handle shows.
 
 CATALOG-C1  A change of the definition is committed in the version store first, where requirements
             are checked, and is copied to the catalog afterwards.
-CATALOG-C2  A commit that lost a race is repeated as long as it depends on nothing that changed: one
-            that changes files depends on its base, others only on what they require.
+CATALOG-C2  A commit that lost a race is repeated unless something that it depends on has changed: a
+            commit that changes files depends on its base, others only on their requirements.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ from neve.table.table_context import PublishedLineage
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a handle shows; replaced whole."""
+    """What a handle shows; replaced as a whole."""
 
     meta: TableMeta
     state: TableState
@@ -75,7 +75,7 @@ class CatalogTable(KeptInProcess):
         self.table_id = meta.table_id
         self._stores = warehouse
         self._settlement = settlement
-        # Safe on its own: replaced whole.
+        # Read without a lock: replaced as a whole.
         self._seen = _Seen(up_to_date(meta, state), state)
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class CatalogTable(KeptInProcess):
 
     @property
     def uuid(self) -> str:
-        """Identifier that no other table ever has."""
+        """Unique identifier of the table."""
         return self._seen.meta.table_uuid
 
     @property
@@ -133,7 +133,7 @@ class CatalogTable(KeptInProcess):
 
     @property
     def schemas(self) -> tuple[TableSchema, ...]:
-        """Every schema it ever had, the first one first."""
+        """Every schema it ever had, oldest first."""
         schemas = self._seen.state.schemas
         return tuple(schemas[number] for number in sorted(schemas))
 
@@ -149,7 +149,7 @@ class CatalogTable(KeptInProcess):
 
     @property
     def specs(self) -> tuple[PartitionSpec, ...]:
-        """Every partition spec it ever had, the first one first."""
+        """Every partition spec it ever had, oldest first."""
         specs = self._seen.state.specs
         return tuple(specs[number] for number in sorted(specs))
 
@@ -175,7 +175,7 @@ class CatalogTable(KeptInProcess):
         return self.current().files()
 
     def stats(self) -> VersionStats:
-        """Add up the files of the current Version."""
+        """Return sums over the files of the current Version."""
         return self.current().stats()
 
     def history(self) -> pa.Table:
@@ -197,12 +197,12 @@ class CatalogTable(KeptInProcess):
     ) -> VersionView:
         """Return a retained Version: by number, by the time it was current, or by a tag.
 
-        Raises NotFound that says which there are.
+        Raises NotFound with those that exist.
         """
         given = [each for each in (version, timestamp, tag) if each is not None]
         if len(given) != 1:
             raise InvalidArgument(
-                f"{counted(len(given), 'version')} asked for instead of one",
+                f"{counted(len(given), 'version')} given instead of one",
                 hint=Wording(Phrase.NAME_ONE_VERSION),
             )
         if tag is not None:
@@ -238,7 +238,7 @@ class CatalogTable(KeptInProcess):
         return self._publisher.publish()
 
     def publish_committed(self) -> None:
-        """Have other engines see what was just committed; raises NotPublished."""
+        """Publish what was just committed to other engines; raises NotPublished."""
         publish = self._publisher.publish_once
         parts = self.stored.parts(
             self.properties,
@@ -255,8 +255,8 @@ class CatalogTable(KeptInProcess):
     ) -> None:
         """Set some properties and remove others, all or none; the rest stays.
 
-        Retention is a part of the table's definition: it is changed first, by a commit of its own
-        that makes a Version.
+        Retention is a part of the table's definition: it changes first, by a separate commit that
+        makes a Version.
         """
         entries = self._stores.entries
         given, gone = properties or {}, check_removed(remove)
@@ -298,24 +298,24 @@ class CatalogTable(KeptInProcess):
     def update_schema(
         self, schema: TableSchema, *, requirements: Requirements | None = None
     ) -> int:
-        """Set a schema made from the present one; return the Version.
+        """Set a schema made from the current one; return the Version.
 
-        The schema bears the id of the one it was made of (`dataclasses.replace` keeps it): when the
-        table has another one by then, this raises CatalogConflict.
+        The schema has the id of the one it was made from (`dataclasses.replace` keeps it): when the
+        table has another schema by now, this raises CatalogConflict.
         """
         return self.update_definition(DefinitionChange(schema=schema), requirements=requirements)
 
     def update_partition_spec(
         self, partition_by: Sequence[str], *, requirements: Requirements | None = None
     ) -> int:
-        """Divide rows written from now on in another way; return the Version."""
+        """Change the partitions of rows written from now on; return the Version."""
         change = DefinitionChange(partition_by=partition_by)
         return self.update_definition(change, requirements=requirements)
 
     def update_sort_order(
         self, sort_by: Sequence[str], *, requirements: Requirements | None = None
     ) -> int:
-        """Sort rows written from now on in another way; return the Version."""
+        """Change the sort order of rows written from now on; return the Version."""
         change = DefinitionChange(sort_by=sort_by)
         return self.update_definition(change, requirements=requirements)
 
@@ -333,7 +333,7 @@ class CatalogTable(KeptInProcess):
         def plan(state: TableState) -> CommitPlan | None:
             return plan_change(state, asked, format_version=self.format_version)
 
-        # An impossible change raises before anything is announced.
+        # Refuse an impossible change before announcing anything.
         required.check(self._seen.state.head, path=stored.paths.manifest)
         if plan(self._seen.state) is None:
             return self.version
@@ -386,13 +386,13 @@ class CatalogTable(KeptInProcess):
         return committed
 
     def _refresh_after_commit(self) -> None:
-        """Show what was committed; the commit has happened even when that fails."""
+        """Show what was committed; the commit stands even if this fails."""
         with suppress(NeveError):
             self.refresh()
 
     @property
     def published_lineage(self) -> PublishedLineage:
-        """The lineage of the table's rows as it was published to other engines."""
+        """The lineage of the table's rows as published to other engines."""
         return self._publisher
 
     @property
@@ -432,11 +432,11 @@ class CatalogTable(KeptInProcess):
         )
 
     def _unflushed(self) -> int | None:
-        """Count changes that are not in files, if that is known."""
+        """Return the number of changes that are not in files, if it is known."""
         return None
 
     def _problems(self) -> Iterator[str]:
-        """Say what keeps the handle from working."""
+        """Yield what keeps the handle from working."""
         yield from ()
 
     def _view(self, version: Version) -> VersionView:
@@ -471,7 +471,7 @@ class CatalogTable(KeptInProcess):
     def _current_at(self, moment: int) -> int:
         """Find the Version that was current at a time: the last one committed by then."""
         state = self._seen.state
-        # One that is kept alone was replaced by a Version that is gone, at an unknown time.
+        # A Version kept alone was replaced by one that has expired, at an unknown time.
         commits = [
             commit
             for commit in self.stored.versions.commits_in(state.session)
@@ -481,7 +481,7 @@ class CatalogTable(KeptInProcess):
         if not by_then:
             oldest = commits[0]
             raise NotFound(
-                f"no version that is kept was current at {shown_moment(moment)}",
+                f"no retained version was current at {shown_moment(moment)}",
                 path=self.stored.paths.manifest,
                 hint=f"The oldest one, {oldest.number}, was committed at "
                 f"{shown_moment(oldest.facts.timestamp_ms)}",
@@ -494,7 +494,7 @@ def _changes_files(edit: VersionEdit) -> bool:
 
 
 def _current_facts(facts: VersionFacts, head: TableHead, change: HeadChange | None) -> VersionFacts:
-    """Return a commit the schema and spec the table has by now, unless it brings its own."""
+    """Return facts with the table's current schema and spec, unless the change sets others."""
     asked = change or HeadChange()
     return replace(
         facts,

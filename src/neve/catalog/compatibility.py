@@ -1,25 +1,27 @@
-"""Which schema may follow which, so that every row written before can still be read.
+"""Compatibility: which schema may follow which, and the commit of a changed definition.
+
+Every row that was written under an earlier schema can still be read:
 
 CATALOG-26  The key stays: the same fields, in the same order, of the same types. Keys are compared
-            as bytes, so not even a wider type would do.
-CATALOG-27  An id means one field for ever: `last_field_id` never goes down, and a field that is not
-            in the present schema has an id that was never given out.
+            as bytes, so even a wider type would not do.
+CATALOG-27  An id means one field forever: `last_field_id` never decreases, and a field that is not
+            in the current schema has an id that was never used.
 CATALOG-28  A field that stays keeps its type, or gets one that Iceberg promotes it to.
 CATALOG-29  A field that may be NULL stays so: rows with NULL may exist.
 CATALOG-30  A new field may be NULL, or is a column with an initial default. The initial default of
             a field that stays never changes.
 CATALOG-31  Format version 2 has no nanoseconds and no initial defaults.
-CATALOG-32  The keys of a map stay as they are: which entries are one would change with them.
-CATALOG-33  A key column gets no write default: all rows that leave it out would be one row.
+CATALOG-32  The keys of a map keep their type: another type could make different keys equal.
+CATALOG-33  A key column has no write default: all rows that leave it out would be one row.
 
-A change of a table's definition, planned on the table's present state as one commit.
+A change of a table's definition is planned on its current state as one commit:
 
-CATALOG-D1  The change is a Version of its own, operation EVOLVE, that adds and removes no file.
-CATALOG-D2  A new schema is made out of the present one and bears its id; when the table has another
-            by then, that is CatalogConflict. It gets the next id.
-CATALOG-D3  Partitions as the table had before get their old spec id again; new ones the next id.
-CATALOG-D4  The present spec and sort order must make sense in the new schema too. Columns that the
-            sort order names may be renamed; it follows.
+CATALOG-D1  The change is a separate Version, operation EVOLVE, that adds and removes no file.
+CATALOG-D2  A new schema is made from the current one and has its id; CatalogConflict when the table
+            has another schema by now. It gets the next id.
+CATALOG-D3  Partitions that the table had before get their old spec id; new ones get the next id.
+CATALOG-D4  The current spec and sort order must be valid in the new schema too. Columns of the sort
+            order may be renamed; it follows.
 CATALOG-D5  A change that changes nothing makes no commit.
 """
 
@@ -55,13 +57,13 @@ _NANOSECOND_KINDS: Final = frozenset({TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPT
 
 
 def check_evolution(before: TableSchema, after: TableSchema) -> None:
-    """Check all of the rules but CATALOG-31; raises SchemaMismatch, InvalidArgument."""
+    """Check all rules except CATALOG-31; raises SchemaMismatch, InvalidArgument."""
     _check_key(before, after)
     if after.last_field_id < before.last_field_id:
         raise InvalidArgument(
             f"CATALOG-27: the last field id would go back from {before.last_field_id} to "
             f"{after.last_field_id}",
-            hint="Make the new schema out of the present one with dataclasses.replace",
+            hint="Make the new schema from the current one with dataclasses.replace",
         )
     old_fields = _fields_by_id(before)
     for path, field in walk_fields(tuple(after.arrow_schema)):
@@ -92,7 +94,7 @@ def check_format(schema: TableSchema, format_version: int) -> None:
                 column.name,
                 "has an initial default",
                 format_version,
-                otherwise=", or add it without a default and set one for rows to come",
+                otherwise=", or add it without a default and set one for later rows",
             )
 
 
@@ -100,7 +102,7 @@ def _check_key(before: TableSchema, after: TableSchema) -> None:
     if before.primary_key != after.primary_key:
         raise SchemaMismatch(
             f"CATALOG-26: the key would change from {_key_words(before)} to {_key_words(after)}",
-            hint="A table keeps its key: make a new table and copy the rows",
+            hint="To change the key, make a new table and copy the rows",
         )
     for old, new in zip(before.key_columns, after.key_columns, strict=True):
         if old.type != new.type:
@@ -108,18 +110,18 @@ def _check_key(before: TableSchema, after: TableSchema) -> None:
                 f"CATALOG-26: key column {new.name!a} would change from {type_name(old.type)} to "
                 f"{type_name(new.type)}",
                 column=new.name,
-                hint="A table keeps the types of its key: make a new table and copy the rows",
+                hint="To change the type of a key, make a new table and copy the rows",
             )
         if new.write_default is not None and new.write_default != old.write_default:
             raise default_of_key(new.name)
 
 
 def default_of_key(name: str) -> SchemaMismatch:
-    """Say that a key column gets no default (CATALOG-33)."""
+    """Return the error for a default of a key column (CATALOG-33)."""
     return SchemaMismatch(
         f"CATALOG-33: column {name!a} is in the key and cannot have a default",
         column=name,
-        hint="Give the key with every row: those that left it out would all be one row",
+        hint="Write the key of every row: all rows that leave it out would be one row",
     )
 
 
@@ -149,12 +151,12 @@ def _check_kept(path: str, old: ArrowField, new: ArrowField) -> None:
         raise SchemaMismatch(
             f"CATALOG-29: field {path!a} may be NULL and cannot be required now",
             column=path,
-            hint="Rows with NULL may exist: add a new column, or keep it nullable",
+            hint="Keep it nullable, or add a new column: rows with NULL may exist",
         )
 
 
 def _keeps_parts(old: ArrowField, new: ArrowField) -> bool:
-    """Whether the element of a list, or key and value of a map, are the same fields still."""
+    """Whether the element of a list, or key and value of a map, are still the same fields."""
     if kind_of(old.type) is TypeKind.STRUCT:
         return True
     old_ids = [field_id_of(part) for part in child_fields(old.type)]
@@ -167,7 +169,7 @@ def _check_defaults(before: TableSchema, column: Column, old_fields: dict[int, A
             raise SchemaMismatch(
                 f"CATALOG-30: the initial default of column {column.name!a} cannot change",
                 column=column.name,
-                hint="Rows that were written before it existed have it: change the write default",
+                hint="Change the write default: rows older than the column use the initial one",
             )
     elif not column.nullable and column.initial_default is None:
         raise _required_without_default(column.name)
@@ -179,9 +181,9 @@ def _check_defaults(before: TableSchema, column: Column, old_fields: dict[int, A
 
 def _required_without_default(path: str) -> SchemaMismatch:
     return SchemaMismatch(
-        f"CATALOG-30: the new field {path!a} is required, and rows that exist do not have it",
+        f"CATALOG-30: the new field {path!a} is required, but existing rows do not have it",
         column=path,
-        hint="Let it be NULL, or give a new column an initial default",
+        hint="Make it nullable, or give a new column an initial default",
     )
 
 
@@ -189,7 +191,7 @@ def _not_in_format(
     path: str, what: str, format_version: int, *, otherwise: str = ""
 ) -> SchemaMismatch:
     return SchemaMismatch(
-        f"CATALOG-31: column {path!a} {what}, which format version {format_version} cannot say",
+        f"CATALOG-31: column {path!a} {what}, which format version {format_version} does not have",
         column=path,
         hint=f"Set the property format-version to {FORMAT_WITH_DEFAULTS}{otherwise}",
     )
@@ -209,7 +211,7 @@ def _key_words(schema: TableSchema) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionChange:
-    """What is asked for; None leaves a part as it is."""
+    """The requested changes; None leaves a part unchanged."""
 
     schema: TableSchema | None = None
     partition_by: Sequence[str] | None = None
@@ -240,7 +242,7 @@ def plan_change(
         return None
     facts = VersionFacts(
         operation=Operation.EVOLVE,
-        timestamp_ms=0,  # set by the commit
+        timestamp_ms=0,  # the commit sets it
         schema_id=schema.schema_id,
         spec_id=spec.spec_id,
         summary={"changed": ",".join(words)},
@@ -264,8 +266,8 @@ def _next_schema(state: TableState, asked: TableSchema | None, format_version: i
         return present
     if asked.schema_id != present.schema_id:
         raise CatalogConflict(
-            f"the schema was made out of schema {asked.schema_id}, and the table has "
-            f"{present.schema_id} now",
+            f"the schema was made from schema {asked.schema_id}, but the table now has schema "
+            f"{present.schema_id}",
             keys=("schema_id",),
             hint="Read the table's schema again and repeat the change on it",
         )
@@ -289,14 +291,14 @@ def _next_spec(
 
 
 def _check_spec_fits(spec: PartitionSpec, schema: TableSchema) -> None:
-    """Check that partitions can be made of a schema's columns and named (CATALOG-D4)."""
+    """Check that partition fields have their columns and free names (CATALOG-D4)."""
     columns = {column.field_id: column for column in schema.columns}
     names = {column.name: column.field_id for column in schema.columns}
     for field in spec.fields:
         column = columns.get(field.source_id)
         if column is None:
             raise InvalidArgument(
-                f"partition field {field.name!a} is made of a column that is dropped",
+                f"partition field {field.name!a} uses a column that is dropped",
                 hint="Change the partitions in the same step, or before",
             )
         field.transform.check_source(column.type, column=column.name)
@@ -304,7 +306,7 @@ def _check_spec_fits(spec: PartitionSpec, schema: TableSchema) -> None:
         is_its_own = isinstance(field.transform, Identity) and taken_by == field.source_id
         if taken_by is not None and not is_its_own:
             raise InvalidArgument(
-                f"column {field.name!a} is named as a partition field is",
+                f"column {field.name!a} has the name of a partition field",
                 hint="Choose another name for the column",
             )
 

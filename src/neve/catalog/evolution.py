@@ -6,23 +6,19 @@
         e.widen_column("count", "long")
         e.set_partition_by(["day(ts)"])
 
-1. `table.evolve()` reads the newest definition. Each call changes a draft of it, so that later
-   calls see what earlier ones did; what cannot be is refused by the call itself.
-2. The end of the block commits the draft as one Version. A block that ends with an exception
-   changes nothing, and neither does one that comes to nothing.
-3. When the schema was changed by another process meanwhile, or partitions or sort order that the
-   block changes too, the commit raises CatalogConflict, and nothing is changed.
+1. `table.evolve()` reads the newest definition. Each call changes a draft of it, so later calls see
+   the effect of earlier ones. A call refuses an impossible change at once.
+2. The end of the block commits the draft as one Version. A block that ends with an exception, or
+   that changes nothing, makes none.
+3. When another process has changed the schema since, or partitions or sort order that the block
+   changes too, the commit raises CatalogConflict, and nothing changes.
 
-Partitions and sort order go by columns, not by names: a rename in the same block, before or after,
-does no harm.
+Partitions and sort order refer to columns, not names: a rename in the same block does not affect
+them. Fields are named as in Iceberg: `amount`, `address.street`, `tags.element`, `prices.value`. A
+field that is added below a list or a map goes into the struct that is its element or its value.
 
-Single changes of a schema: one schema in, the next one out, or the reason why not.
-
-Fields are named as Iceberg names them: `amount`, `address.street`, `tags.element`, `prices.value`.
-A field that is added below a list or a map goes into the struct that is its element or its value.
-
-What rows that exist could not follow is refused at once. `neve.catalog.compatibility` numbers
-the rules, and checks every schema again when it is committed.
+The functions each make one change of a schema, or raise. `neve.catalog.compatibility` numbers the
+rules, and checks every schema again when it is committed.
 """
 
 import itertools
@@ -56,14 +52,14 @@ from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint, similar_name_hint
 from neve.model.type_parser import parse_type
 
-_KEEPS_KEY = "A table keeps its key: make a new table and copy the rows"
+_KEEPS_KEY = "To change the key, make a new table and copy the rows"
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A field of a schema and how it is reached."""
+    """A field of a schema and its path."""
 
     path: str
     steps: tuple[int, ...]
@@ -78,7 +74,7 @@ class _Found:
 
     @property
     def below(self) -> str:
-        """What the full names of its siblings begin with."""
+        """Prefix of the full names of its siblings."""
         return self.path.removesuffix(self.field.name)
 
     @property
@@ -109,12 +105,12 @@ def add_field(
     _check_free(schema, f"{below}{name}")
     if not nullable and default is None:
         raise SchemaMismatch(
-            f"CATALOG-30: the new field {shown(path)} is required, and rows that exist do not "
-            "have it",
+            f"CATALOG-30: the new field {shown(path)} is required, but existing rows do not have "
+            "it",
             column=path,
-            hint="Let it be NULL"
+            hint="Make it nullable"
             if parent is not None
-            else "Let it be NULL, or give it a default, which those rows then have",
+            else "Make it nullable, or give it a default, which those rows then have",
         )
     wanted = type_of(type_, path=path)
     first_id = schema.last_field_id + 1
@@ -126,7 +122,7 @@ def add_field(
         if default is not None:
             raise InvalidArgument(
                 f"field {shown(path)} is inside a column and cannot have a default",
-                hint="Only columns have defaults: let it be NULL",
+                hint="Make it nullable: only columns have defaults",
             )
         return _with_type_at(
             roomy, parent.steps, lambda old: pa.struct([*child_fields(old), field])
@@ -143,7 +139,7 @@ def add_field(
 
 
 def drop_field(schema: TableSchema, path: str) -> TableSchema:
-    """Leave a field out; its id is never given out again."""
+    """Drop a field; its id is never used again."""
     found = _find(schema, path)
     _refuse_role(found, "dropped", hint=f"Drop {shown(found.below[:-1])} as a whole")
     siblings = _siblings(schema, found)
@@ -165,12 +161,12 @@ def drop_field(schema: TableSchema, path: str) -> TableSchema:
 def rename_field(schema: TableSchema, path: str, new: str) -> TableSchema:
     """Rename a field; it stays where it is."""
     found = _find(schema, path)
-    _refuse_role(found, "renamed", hint="Elements, keys and values have no names of their own")
+    _refuse_role(found, "renamed", hint="Rename a column, or a field of a struct")
     name = _text(new, what="name").removeprefix(found.below)
     if "." in name:
         raise InvalidArgument(
-            f"field {shown(path)} would be named {shown(new)}, which reaches into another field",
-            hint=f"A field stays where it is: give the last part of the name, such as "
+            f"the new name {shown(new)} of field {shown(path)} has a dot",
+            hint="A field stays where it is: write only the last part of the name, such as "
             f"{shown(name.rpartition('.')[2] or 'zip')}",
         )
     if name != found.field.name:
@@ -179,9 +175,9 @@ def rename_field(schema: TableSchema, path: str, new: str) -> TableSchema:
 
 
 def move_field(schema: TableSchema, path: str, position: Position) -> TableSchema:
-    """Put a field elsewhere among its siblings."""
+    """Move a field among its siblings."""
     found = _find(schema, path)
-    _refuse_role(found, "moved", hint="Only columns and fields of structs have an order")
+    _refuse_role(found, "moved", hint="Move a column, or a field of a struct")
     siblings = [each.name for each in _siblings(schema, found)]
     others = [at for at in range(len(siblings)) if at != found.place]
     anchor = position.after if position.before is None else position.before
@@ -190,9 +186,9 @@ def move_field(schema: TableSchema, path: str, position: Position) -> TableSchem
     name = _text(anchor, what="neighbour").removeprefix(found.below)
     if name not in siblings:
         raise NotFound(
-            f"field {shown(path)} has no neighbour {shown(anchor)}",
+            f"field {shown(path)} has no sibling {shown(anchor)}",
             hint=similar_name_hint(name, siblings)
-            or f"A field moves among its neighbours: {', '.join(map(shown, siblings[:20]))}",
+            or f"Name one of its siblings: {', '.join(map(shown, siblings[:20]))}",
         )
     if name == found.field.name:
         raise InvalidArgument(
@@ -213,13 +209,13 @@ def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> Tab
             f"CATALOG-28: field {shown(path)} cannot change from {type_name(present)} to "
             f"{type_name(wanted)}",
             column=path,
-            hint="Name the fields inside, one by one"
+            hint="Change the fields inside, one by one"
             if kind_of(present) in NESTED_KINDS
             else f"{WIDENINGS}; for anything else add a column and copy the values",
         )
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
-            f"CATALOG-26: column {shown(path)} is in the key, whose types stay",
+            f"CATALOG-26: column {shown(path)} is in the key, and its type cannot change",
             column=path,
             hint=_KEEPS_KEY,
         )
@@ -228,7 +224,7 @@ def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> Tab
 
 
 def relax_field(schema: TableSchema, path: str) -> TableSchema:
-    """Let a field be NULL that was required."""
+    """Make a required field nullable."""
     found = _find(schema, path)
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
@@ -241,12 +237,12 @@ def relax_field(schema: TableSchema, path: str) -> TableSchema:
 
 
 def default_field(schema: TableSchema, path: str, value: object) -> TableSchema:
-    """Set what a column is in rows that leave it out from now on; None takes the default away."""
+    """Set the default of a column for rows written from now on; None removes it."""
     found = _find(schema, path)
     if found.parent is not None:
         raise InvalidArgument(
             f"field {shown(path)} is inside a column and cannot have a default",
-            hint="Only columns have defaults",
+            hint="Set the default of a column instead",
         )
     if value is not None and field_id_of(found.field) in schema.primary_key:
         raise default_of_key(path)
@@ -256,14 +252,14 @@ def default_field(schema: TableSchema, path: str, value: object) -> TableSchema:
 
 
 def type_of(type_: pa.DataType | str, *, path: str) -> pa.DataType:
-    """Read a type, given as Arrow's or in Iceberg's words; raises InvalidArgument."""
+    """Read a type, given as an Arrow type or in Iceberg's words; raises InvalidArgument."""
     if isinstance(type_, str):
         return normalize_type(parse_type(type_), column=path)
     if isinstance(type_, pa.DataType):
         return normalize_type(type_, column=path)
     raise InvalidArgument(
         f"the type of field {shown(path)} is given as {type(type_).__name__}",
-        hint='Give an Arrow type such as pa.int64(), or Iceberg\'s word for it: "long"',
+        hint='Pass an Arrow type such as pa.int64(), or Iceberg\'s word for it: "long"',
     )
 
 
@@ -322,7 +318,7 @@ def _home_of(schema: TableSchema, path: str) -> tuple[_Found | None, str]:
 def _check_free(schema: TableSchema, path: str) -> None:
     if path in _all_fields(schema):
         raise AlreadyExists(
-            f"there is a field {shown(path)} already",
+            f"the field {shown(path)} already exists",
             hint="Choose another name, or drop or rename that field first",
         )
 
@@ -338,7 +334,7 @@ def _refuse_role(found: _Found, what: str, *, hint: str) -> None:
 def _refuse_map_key(found: _Found) -> None:
     if found.parent is not None and kind_of(found.parent.type) is TypeKind.MAP and not found.place:
         raise SchemaMismatch(
-            f"CATALOG-32: {shown(found.path)} is the key of a map, which stays as it is",
+            f"CATALOG-32: {shown(found.path)} is the key of a map and cannot change",
             column=found.path,
             hint="Add a column with the map you want",
         )
@@ -356,7 +352,7 @@ def _siblings(schema: TableSchema, found: _Found) -> Sequence[ArrowField]:
 
 
 def _arranged(schema: TableSchema, found: _Found, places: Sequence[int]) -> TableSchema:
-    """Return the schema with the siblings of a field in another order, or with fewer of them."""
+    """Return the schema with a field's siblings in another order, or with fewer of them."""
     if found.parent is None:
         return replace(schema, columns=_taken(schema.columns, places))
     return _with_type_at(
@@ -432,7 +428,7 @@ class Evolution:
         self._sort: tuple[SortOrder, TableSchema] | None = None
         self._is_over = False
         self.version: int | None = None
-        """The Version that the block made, or found when it changed nothing; None before."""
+        """The Version that the block made, or the current one; None before the end."""
 
     def __enter__(self) -> Self:
         self._check_open()
@@ -450,7 +446,7 @@ class Evolution:
 
     @property
     def schema(self) -> TableSchema:
-        """The schema as the calls so far make it."""
+        """The schema after the calls so far."""
         return self._schema
 
     def add_column(
@@ -463,7 +459,7 @@ class Evolution:
     ) -> None:
         """Add a column after the others, or with a dotted name a field to a struct.
 
-        Rows that exist, and rows that leave the column out, have the default, or NULL. Raises
+        Existing rows, and rows that leave the column out, have the default, or NULL. Raises
         AlreadyExists for a taken name, SchemaMismatch for a required column without a default, and
         at the end of the block for a default in a table of format version 2.
         """
@@ -471,34 +467,34 @@ class Evolution:
         self._schema = add_field(self._schema, name, type, nullable=nullable, default=default)
 
     def drop_column(self, name: str) -> None:
-        """Drop a column or a field; Versions that exist still show it.
+        """Drop a column or a field; existing Versions still show it.
 
-        Raises SchemaMismatch for a key column and, at the end of the block, InvalidArgument for one
-        that partitions or the sort order are made of.
+        Raises SchemaMismatch for a key column and, at the end of the block, InvalidArgument for a
+        column that partitions or the sort order use.
         """
         self._check_open()
         self._schema = drop_field(self._schema, name)
 
     def rename_column(self, old: str, new: str) -> None:
-        """Rename a column or a field; `new` is its own name, without a struct's."""
+        """Rename a column or a field; `new` is its name without the struct's."""
         self._check_open()
         self._schema = rename_field(self._schema, old, new)
 
     def move_column(
         self, name: str, *, first: bool = False, after: str | None = None, before: str | None = None
     ) -> None:
-        """Put a column elsewhere in the order of columns, a field in that of its struct."""
+        """Move a column in the order of columns, or a field in that of its struct."""
         self._check_open()
         places = [bool(first), after is not None, before is not None].count(True)
         if places != 1:
             raise InvalidArgument(
                 f"{counted(places, 'place')} given for the column instead of one",
-                hint="Give one of first=True, after=… and before=…",
+                hint="Pass one of first=True, after=… and before=…",
             )
         self._schema = move_field(self._schema, name, Position(after=after, before=before))
 
     def widen_column(self, name: str, type: pa.DataType | str) -> None:  # noqa: A002 - as above
-        """Widen a column or field to a type that holds every value that it can have.
+        """Widen a column or field to a type that holds all of its values.
 
         int widens to long, float to double, a decimal to more digits of the same scale. Raises
         SchemaMismatch for any other type, and for key columns and keys of maps.
@@ -507,20 +503,20 @@ class Evolution:
         self._schema = widen_field(self._schema, name, type)
 
     def make_nullable(self, name: str) -> None:
-        """Let a required column or field be NULL from now on; key columns never are."""
+        """Make a required column or field nullable; key columns cannot be."""
         self._check_open()
         self._schema = relax_field(self._schema, name)
 
     def set_default(self, name: str, value: object) -> None:
-        """Set what a column is in rows written from now on that leave it out; None: no default.
+        """Set the default of a column for rows written from now on; None: no default.
 
-        Rows that exist stay as they are.
+        Existing rows do not change.
         """
         self._check_open()
         self._schema = default_field(self._schema, name, value)
 
     def set_partition_by(self, partition_by: Sequence[str]) -> None:
-        """Divide rows written from now on by fields such as `day(ts)`; files that exist stay."""
+        """Partition rows written from now on by fields such as `day(ts)`; existing files stay."""
         self._check_open()
         self._spec = PartitionSpec.parse(
             partition_by,
@@ -530,16 +526,16 @@ class Evolution:
         )
 
     def set_sort_by(self, sort_by: Sequence[str]) -> None:
-        """Ask engines that write to the table for rows by the first columns of its key.
+        """Ask engines that write to the table to sort by the first columns of its key.
 
-        Rows of data files are in the order of the key, and stay so: any other order is refused with
-        InvalidArgument. An empty list asks for none.
+        Rows of data files are always in key order: any other order raises InvalidArgument. An empty
+        list asks for no order.
         """
         self._check_open()
         self._sort = SortOrder.parse(sort_by, self._schema), self._schema
 
     def _change(self) -> DefinitionChange:
-        """Return what is asked for, in names of the final schema."""
+        """Return the requested changes, in names of the final schema."""
         schema = self._schema
         is_changed = schema.columns != self._before.columns
         return DefinitionChange(
@@ -549,7 +545,7 @@ class Evolution:
         )
 
     def _required(self) -> Requirements:
-        """Return what of the definition must be as it was found: what the change builds on."""
+        """Return the parts of the definition that the change depends on."""
         found = self._found
         return replace(
             found,
@@ -561,7 +557,7 @@ class Evolution:
         for field in spec.fields:
             if not any(column.field_id == field.source_id for column in self._schema.columns):
                 raise InvalidArgument(
-                    f"a column is dropped from which partition field {field.name!a} is made",
+                    f"partition field {field.name!a} uses a column that is dropped",
                     hint="Partition by other columns, or keep the column",
                 )
         return spec.texts(self._schema)

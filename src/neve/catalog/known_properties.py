@@ -1,4 +1,4 @@
-"""Properties of a table: texts by name; neve knows some of them.
+"""Table properties: texts by name, and those that neve knows.
 
     property                          values                       default
     format-version                    2, 3; it only rises          3
@@ -7,9 +7,9 @@
     neve.retention.versions           1 and up                     5
     neve.retention.milliseconds       0 and up                     86400000, a day
 
-Names that begin with `neve.` are neve's own: an unknown one is a slip of the pen and is refused. So
-is `schema.name-mapping.default`, which follows from the schema and is published with it. All other
-names belong to other programs, and are kept as they are.
+Names that begin with `neve.` are reserved: an unknown one is a typo and is refused. So is
+`schema.name-mapping.default`, which is derived from the schema and published with it. All other
+names belong to other programs, and are kept unchanged.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
             _parse_count(name, value)
         elif name == _NAME_MAPPING:
             raise InvalidArgument(
-                f"the property {name!a} is not to be set: it follows from the schema",
+                f"the property {name!a} cannot be set: it is derived from the schema",
                 hint="Leave it out; other engines find it in the published metadata",
             )
         elif name.startswith(_OWN_PREFIX):
@@ -67,7 +67,7 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of properties of anything; raises InvalidArgument, LimitExceeded."""
+    """Return a copy of any properties; raises InvalidArgument, LimitExceeded."""
     _refuse_other_than_mapping(properties)
     total = 0
     for name, value in properties.items():
@@ -75,7 +75,7 @@ def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
             if not isinstance(text, str):
                 raise InvalidArgument(
                     f"property {name!a} holds {type(text).__name__}, not text",
-                    hint="Names and values of properties are texts: write '3', not 3",
+                    hint="Write names and values as text: '3', not 3",
                 )
             total += len(text)
         if not name:
@@ -85,7 +85,7 @@ def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
             "the properties are too long",
             limit=PROPERTIES_BYTES_MAX,
             actual=total,
-            hint="Keep what is large in a table of its own",
+            hint="Store large values in a separate table",
         )
     try:
         "".join(text for item in properties.items() for text in item).encode()
@@ -123,16 +123,16 @@ def changed_properties(
     both = sorted(gone & given.keys())
     if both:
         raise InvalidArgument(
-            f"property {both[0]!a} is to be set and removed at once", hint="Decide for one"
+            f"property {both[0]!a} is both set and removed", hint="Do one of the two"
         )
     kept = {name: value for name, value in before.items() if name not in gone}
-    # What is kept was accepted before, if only by an older neve.
+    # Values that stay were accepted before, perhaps by an older neve.
     after = check_texts({**kept, **check_properties(given)})
     if format_version_of(after) < format_version_of(before):
         raise InvalidArgument(
             f"the format version cannot go back from {format_version_of(before)} to "
             f"{format_version_of(after)}",
-            hint="Files of the newer format may be in use: copy the rows into a new table",
+            hint="Copy the rows into a new table: files of the newer format may be in use",
         )
     return after
 
@@ -154,7 +154,7 @@ def retention_of(properties: Mapping[str, str]) -> Retention:
 
 
 def with_retention(properties: Mapping[str, str], retention: Retention) -> Mapping[str, str]:
-    """Return properties that say a retention; values that say it already stay as they are."""
+    """Return properties with a retention; values that already match stay unchanged."""
     stated = retention_of(properties)
     corrected = dict(properties)
     if stated.versions != retention.versions:
@@ -167,7 +167,7 @@ def with_retention(properties: Mapping[str, str], retention: Retention) -> Mappi
 def _parse_count(name: str, value: str) -> int:
     fits = value.isascii() and value.isdecimal() and len(value) <= _COUNT_DIGITS_MAX
     if not fits or int(value) < _COUNTS[name]:
-        raise _unfit(name, value, f"Give a whole number, {_COUNTS[name]} or more")
+        raise _unfit(name, value, f"Use an integer >= {_COUNTS[name]}")
     return int(value)
 
 

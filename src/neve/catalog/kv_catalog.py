@@ -1,4 +1,4 @@
-"""KVCatalog: what `neve.catalog.lake.Lake` was called in 0.1; goes with the next release."""
+"""KVCatalog: the name of `neve.catalog.lake.Lake` in 0.1; removed in the next release."""
 
 import warnings
 

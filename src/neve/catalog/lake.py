@@ -1,4 +1,4 @@
-"""Lake: the tables of a lake by name, in a key-value store on its objects.
+"""Lake: the tables of a lake by name, in a key-value store on an object store.
 
     with neve.open("./lake") as lake:
         orders = lake.create_table("shop.orders", schema, primary_key=["id"])
@@ -6,8 +6,8 @@
 
 CATALOG-11  Every operation is atomic and durable when it returns, for any number of threads and
             processes.
-CATALOG-12  An operation that is refused leaves everything as it was.
-CATALOG-13  Names are looked up again in each call; nothing is answered from memory.
+CATALOG-12  A refused operation changes nothing.
+CATALOG-13  Names are looked up again in each call, never in memory.
 """
 
 import logging
@@ -54,7 +54,7 @@ from neve.storage.own_process import KeptInProcess
 
 logger = logging.getLogger(__name__)
 
-# How often `exists_ok` looks for a table that others drop and make again meanwhile.
+# How often `exists_ok` looks for a table that others keep dropping and making.
 _DROPPED_MEANWHILE_MAX: Final = 10
 _DIFFERENCES_SHOWN: Final = 5
 # How often a table that another process writes is tried again.
@@ -62,7 +62,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 _WAIT_SECONDS_MAX: Final = 24 * 60 * 60.0
 
-# Stores whose promises are kept by code of this project; others have to show theirs.
+# Stores whose guarantees this project implements; others have to prove theirs.
 _OWN_STORES: Final = ("file:", "memory:")
 
 
@@ -80,14 +80,12 @@ class Lake(KeptInProcess):
         listener: Listener | None = None,
         read_only: bool = False,
     ) -> None:
-        """Open the catalog of a store; without `create`, one that is not there is NotFound.
+        """Open the catalog of a store; without `create`, raise NotFound when there is none.
 
-        `read_only` changes nothing but leases, and opens all tables for reading.
-
-        The recorder takes the metrics of its tables, the listener what happens to them.
-
-        Before the first catalog of an object store is made, the store has to show that it keeps
-        conditions and lists in order; otherwise this raises Unavailable.
+        `read_only` changes nothing but leases, and opens all tables for reading. The recorder gets
+        the metrics of the tables, the listener their events. Before a catalog is made in an object
+        store, the store has to prove that it supports conditional writes and ordered listings;
+        otherwise this raises Unavailable.
         """
         self._stores = LakeStores(
             objects,
@@ -129,7 +127,7 @@ class Lake(KeptInProcess):
         return self._stores.objects.location
 
     def close(self) -> None:
-        """Take no more calls, and end the tables opened from here; a second call does nothing."""
+        """Close the tables opened from here, and refuse further calls; twice is not an error."""
         self._stores.close()
 
     # Namespaces
@@ -169,7 +167,7 @@ class Lake(KeptInProcess):
         return state.tables_in(namespace)
 
     def table_exists(self, name: str) -> bool:
-        """Return whether there is a table of a name."""
+        """Return whether a table exists."""
         try:
             self._find(name)
         except NotFound:
@@ -186,13 +184,13 @@ class Lake(KeptInProcess):
     ) -> Table:
         """Open a table; raises NotFound with the most similar name.
 
-        One process at a time writes a table: Fenced says that another one does, after waiting for
-        it as long as `wait_seconds`. `read_only` opens it beside that one; so does every table of a
-        lake that was opened read-only. Handles of one table share what they hold open.
+        One process at a time writes a table: Fenced means that another one does, after waiting for
+        it as long as `wait_seconds`. `read_only` opens the table beside it; so does every table of
+        a lake that was opened read-only. Handles of one table share an engine.
         """
         if type(wait_seconds) not in {int, float} or not 0 <= wait_seconds < _WAIT_SECONDS_MAX:
             raise InvalidArgument(
-                f"wait_seconds={wait_seconds!r} cannot be", hint="Give seconds, 0 for no waiting"
+                f"wait_seconds={wait_seconds!r} is invalid", hint="Use seconds, 0 for no waiting"
             )
         clock = self._stores.clock
         ends_at = clock.monotonic() + wait_seconds
@@ -266,14 +264,14 @@ class Lake(KeptInProcess):
         """Make a table, and its namespace when missing; raises AlreadyExists for a taken name.
 
         A schema is a `pyarrow.Schema`, a data frame, a dict of types or a dataclass, see
-        `neve.catalog.table_request`; a key is a column or several. `partition_by` has fields such
+        `neve.catalog.table_request`; a key is one column or several. `partition_by` has fields such
         as `day(ts)` or `bucket(16, id)`, `sort_by` the first columns of the key: files are in its
-        order, and `sort_by` asks other engines that write for it too. `options` are those of the
+        order, and `sort_by` asks other engines to write in it too. `options` are those of the
         handle; its rows are opened when first used.
 
-        With `exists_ok` a table that is there is returned, if it has these columns, this key, these
-        partitions and this sort order; its properties stay as they are. Otherwise AlreadyExists
-        says what differs.
+        With `exists_ok`, return an existing table if it has these columns, this key, these
+        partitions and this sort order; its properties do not change. Otherwise raise AlreadyExists
+        with what differs.
         """
         self._stores.check_writable()
         definition = TableRequest.of(
@@ -300,8 +298,8 @@ class Lake(KeptInProcess):
     ) -> Table:
         """Open the table of this definition, making it when missing; may be repeated.
 
-        Raises CatalogConflict, with what differs in `keys`, when the table is defined in another
-        way. Properties are not part of a definition, except retention.
+        Raises CatalogConflict, with what differs in `keys`, when the table has another definition.
+        Properties are not part of a definition, except retention.
         """
         self._stores.check_writable()
         definition = TableRequest.of(
@@ -323,28 +321,28 @@ class Lake(KeptInProcess):
                 f"the table {name!a} exists with another {' and '.join(different)}",
                 keys=different,
                 path=self.location,
-                hint="Open it with `table` and take its definition, or choose another name",
+                hint="Open it with `table` and use its definition, or choose another name",
             )
         return table
 
     def rename_table(self, old: str, new: str) -> None:
         """Rename a table; no file moves. Raises NotFound, AlreadyExists.
 
-        The new namespace is made when missing. Handles that are open stay open.
+        The new namespace is made when missing. Open handles stay open.
         """
         self._stores.check_writable()
         self._entries.rename_table(TableName.parse(old), TableName.parse(new))
 
     def drop_table(self, name: str, purge: bool = False) -> bool:
-        """Drop a table for good: no one can commit to it any more. Raises NotFound.
+        """Drop a table for good: no process can commit to it any more. Raises NotFound.
 
-        Its files stay, unless `purge` has them deleted, or `purge_table` does later. False says
-        that readers' leases hold them for now: `recover` deletes them once those have ended.
+        Its files stay, unless `purge` deletes them, or `purge_table` does later. False means that
+        readers' leases keep them for now: `recover` deletes them once those have ended.
         """
         self._stores.check_writable()
         announcement = self._entries.announce_drop(str(TableName.parse(name)))
         with self._settlement.withdrawn_on_failure(announcement):
-            # The mark needs a store that was begun: its maker may have been cut off.
+            # The mark needs a store that was begun: its creator may have died before that.
             self._settlement.settle(announcement.table_id, purge=False)
             stored = self._stores.stored_table(announcement.table_id)
             is_mine = stored.work.drop(purge=purge)
@@ -355,7 +353,7 @@ class Lake(KeptInProcess):
             raise OutcomeUnknown(
                 f"the table {name!a} is dropped, but its name or files may still be there",
                 path=self.location,
-                hint="`recover` removes what is left",
+                hint="Call `recover` to remove what is left",
             ) from error
         if not is_mine:
             raise NotFound(f"the table {name!a} was dropped by another process")
@@ -364,7 +362,7 @@ class Lake(KeptInProcess):
     def purge_table(self, table_id: str) -> bool:
         """Delete the files of a table that was dropped without `purge`, by its id.
 
-        False says that readers' leases hold them for now: `recover` deletes them once those have
+        False means that readers' leases keep them for now: `recover` deletes them once those have
         ended. Raises NotFound, and InvalidArgument for a table that is not dropped.
         """
         self._stores.check_writable()
@@ -373,7 +371,7 @@ class Lake(KeptInProcess):
             raise NotFound(
                 f"there was never a table with the id {table_id!a}",
                 path=self.location,
-                hint="Ids are the names of the directories in tables/",
+                hint="Look for the id among the directories in tables/",
             )
         announcement = self._entries.announce_purge(table_id)
         with self._settlement.withdrawn_on_failure(announcement):
@@ -383,20 +381,20 @@ class Lake(KeptInProcess):
     # Everything
 
     def system_table(self, name: str) -> pa.Table:
-        """Return `__tables`, `__snapshots` or `__files` as they are now."""
+        """Return the current `__tables`, `__snapshots` or `__files`."""
         self._stores.check_open()
         if not isinstance(name, str):
             raise InvalidArgument(
                 f"a system table's name is text, not {type(name).__name__}",
-                hint=f"There are {', '.join(SYSTEM_TABLES)}",
+                hint=f"Use one of {', '.join(SYSTEM_TABLES)}",
             )
         return system_listing(name)(self._listed())
 
     def recover(self) -> RecoveryReport:
-        """Bring the catalog and all version stores together, and finish purges that were cut off.
+        """Bring the catalog and all version stores together, and finish interrupted purges.
 
-        Opening does this for tables with an announced change; this looks at every table, and is
-        for use after a restore from copies. Tables that are damaged are in the report.
+        Opening does this for tables with an announced change; this checks every table, for use
+        after a restore from copies. The report lists damaged tables.
         """
         self._stores.check_writable()
         self._entries.is_begun()
@@ -411,7 +409,7 @@ class Lake(KeptInProcess):
 
     def _line(self, name: str, table_id: str) -> TableLine:
         try:
-            # Without settling what is unsettled: to show something writes nothing.
+            # Do not settle anything here: showing a lake writes nothing.
             return TableLine(name=name, found=self._stores.stored_table(table_id).load().version)
         except NeveError as error:
             return TableLine(name=name, found=error)
@@ -451,14 +449,14 @@ class Lake(KeptInProcess):
             raise OutcomeUnknown(
                 f"the table {meta.name!a} has its name, but its first version may be missing",
                 path=self.location,
-                hint="Open the table: that finishes it",
+                hint="Open the table to finish it",
             ) from error
-        # The catalog's copy is what the table was begun with: there is nothing to settle.
+        # The table was begun with the catalog's copy: there is nothing to settle.
         self._settlement.withdraw_if_possible(announcement)
         return meta, state
 
     def _ensure(self, definition: TableRequest) -> tuple[TableMeta, TableState]:
-        """Make a table, or find it as it was asked for; raises AlreadyExists when it is not."""
+        """Make a table, or find one like it; raises AlreadyExists when it differs."""
         name = str(definition.name)
         for _ in range(_DROPPED_MEANWHILE_MAX):
             try:
@@ -474,14 +472,14 @@ class Lake(KeptInProcess):
                 if not differences:
                     return meta, state
                 raise AlreadyExists(
-                    f"the table {name!a} exists and differs from what was asked for: "
+                    f"the table {name!a} exists and differs from the requested one: "
                     + "; ".join(differences[:_DIFFERENCES_SHOWN]),
                     differences=differences,
                     path=self.location,
                     hint="Open it with `table`, change it with `evolve`, or choose another name",
-                ) from None  # its hint, exists_ok, was followed already
+                ) from None  # its hint is exists_ok, which is set
         raise Conflict(
-            f"the table {name!a} was made and dropped by others again and again",
+            f"other processes kept making and dropping the table {name!a}",
             path=self.location,
             hint="Try again",
         )
@@ -509,7 +507,7 @@ class Lake(KeptInProcess):
             try:
                 return self._settlement.update_copy(state), state
             except (Unavailable, Conflict, OutcomeUnknown) as error:
-                # What was read is the truth; the caller need not know that the copy is old.
+                # The state that was read is right; the old copy does not matter to the caller.
                 logger.warning("left unsettled table=%s cause=%s", meta.table_id, error)
         return updated, state
 
@@ -539,7 +537,7 @@ def open_lake(
     if not isinstance(text, str):
         raise InvalidArgument(
             f"a location is text or a path, not {type(text).__name__}",
-            hint="Give a directory, s3://bucket/prefix or memory://name",
+            hint="Use a directory, s3://bucket/prefix or memory://name",
         )
     try:
         objects = open_store(
@@ -560,5 +558,5 @@ def open_lake(
         )
     except InvalidArgument as error:
         if isinstance(error.__cause__, NotADirectoryError):
-            error.hint = "A lake is a directory: name one, or one that is to be made"
+            error.hint = "Use a directory, which may be new"
         raise

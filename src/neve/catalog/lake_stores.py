@@ -1,8 +1,8 @@
 """LakeStores: the stores and engines of one lake, shared by all tables opened from it.
 
-Each engine is shared by all handles of its table, see `LiveTables`. An engine is opened for the
-first handle that needs it and closed with the last. A handle that is forgotten without being closed
-counts as closed. One table can be open twice, once for writing and once for reading only.
+All handles of a table share an engine, see `LiveTables`. It is opened for the first handle that
+needs it and closed with the last. A handle that is garbage-collected counts as closed. One table
+can be open twice, once for writing and once for reading only.
 """
 
 from collections import OrderedDict
@@ -40,11 +40,11 @@ class LiveTables:
     """Engines by table; safe for many threads."""
 
     def __init__(self) -> None:
-        # Guards the two below, and is held for a moment only.
+        # Guards the two below, and is held only briefly.
         self._lock = Lock()
         self._engines: dict[_Id, _Shared] = {}
-        # Each is held while its table is opened or closed: opening a table that is being closed
-        # waits for that, and two opens of one table are one.
+        # Each is held while its table is opened or closed: opening waits for a close of the same
+        # table, and two opens of one table are one.
         self._gates: dict[_Id, Lock] = {}
 
     def acquire(
@@ -66,14 +66,14 @@ class LiveTables:
                 shared = self._open(key, make_parts(), options)
             elif options is not None and options != shared.engine.options:
                 raise InvalidArgument(
-                    "the table is open already, with other options",
+                    "the table is already open with other options",
                     hint="Close the other handles first, or leave the options out",
                 )
             shared.handles += 1
             return shared.engine
 
     def opened(self, table_id: str, *, read_only: bool) -> TableEngine | None:
-        """Return a table's engine if any handle has it open; one being opened is waited for."""
+        """Return a table's engine if any handle has it open; waits for one that is opening."""
         key = _Id(table_id, read_only)
         with self._gate(key):
             shared = self._find(key)
@@ -91,7 +91,7 @@ class LiveTables:
                 self._close(key)
 
     def forget(self, engine: TableEngine) -> None:
-        """End one handle of an engine that was not closed; for the collector."""
+        """End one handle of an engine that was not closed; for the garbage collector."""
         end_forgotten(lambda: self.release(engine))
 
     def close_dropped(self, table_id: str) -> None:
@@ -102,7 +102,7 @@ class LiveTables:
                 self._close(key, dropped=True)
 
     def close(self) -> None:
-        """Close every engine; one that another thread is closing is waited for."""
+        """Close every engine; waits for one that another thread is closing."""
         with self._lock:
             keys = list(self._gates)
         for key in keys:
@@ -137,7 +137,7 @@ class LiveTables:
             shared.engine.close(dropped=dropped)
 
 
-# Each keeps what it read of its version store, so that reading again costs one conditional read.
+# Each caches its version store, so that reading again costs one conditional read.
 _TABLES_KEPT: Final = 64
 
 
@@ -163,7 +163,7 @@ class LakeStores:
         self.recorder: Recorder = recorder or NoRecorder()
         self.listener: Listener = listener or unheard
         self.read_only = read_only
-        # Safe on its own.
+        # Needs no lock.
         self.entries = CatalogEntries(objects, clock=clock, ids=ids)
         self.live_tables = LiveTables()
         # Guarded by _lock.
@@ -175,7 +175,7 @@ class LakeStores:
         keep_to_process(self)
 
     def stored_table(self, table_id: str) -> StoredTable:
-        """Return the version store of a table, whether it was begun or not."""
+        """Return the version store of a table, which may not exist yet."""
         with self._lock:
             table = self._tables.get(table_id)
             if table is None:
@@ -213,7 +213,7 @@ class LakeStores:
         return self._is_closed
 
     def close(self) -> None:
-        """Close every open table, and take no more calls; a second call does nothing."""
+        """Close every open table, and refuse further calls; a second call does nothing."""
         if self._is_forked:
             return
         self.live_tables.close()
@@ -222,5 +222,5 @@ class LakeStores:
             self._tables.clear()
 
     def end_in_child(self) -> None:
-        """Refuse everything: what is open stayed with the process that was forked."""
+        """Refuse all calls: open tables belong to the parent process."""
         self._is_forked = True

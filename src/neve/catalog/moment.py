@@ -1,13 +1,13 @@
-"""A moment in time as people give it: a datetime, ISO 8601 text, an age, milliseconds since 1970.
+"""Moments in time from a datetime, ISO 8601 text, an age, or milliseconds since 1970.
 
     datetime(2024, 1, 31, 12, tzinfo=UTC)
     "2024-01-31T12:00:00+00:00"
     "2h ago", "7d"                          seconds, minutes, hours or days before now
     1706702400000, "1706702400000"
 
-A text or a datetime without a time zone is refused: it may mean any of many moments. Digits are
-milliseconds only where they are 13, which are the years 2001 to 2286: those of a year, a day, a
-minute or a second of ISO 8601 have another length, and so have seconds and microseconds since 1970.
+A text or a datetime without a time zone is ambiguous and refused. Only 13 digits are milliseconds,
+in the years 2001 to 2286: a year, day, minute or second of ISO 8601 has another length, and so have
+seconds and microseconds since 1970.
 """
 
 import re
@@ -38,16 +38,16 @@ def moment_ms(moment: Moment, clock: Clock) -> int:
             return _since_epoch(moment)
         case str():
             return _text_ms(moment.strip(), clock)
-    raise InvalidArgument(f"a time cannot be {type(moment).__name__}", hint=_HINT)
+    raise InvalidArgument(f"{type(moment).__name__} is not a time", hint=_HINT)
 
 
 def past_moment_ms(moment: Moment, clock: Clock) -> int:
-    """Return a moment that is not still to come, as `moment_ms` does; raises InvalidArgument."""
+    """Return a past moment in milliseconds since 1970; raises InvalidArgument."""
     given_ms, now_ms = moment_ms(moment, clock), clock.now_ms()
     if given_ms > now_ms:
         raise InvalidArgument(
             f"{shown_moment(given_ms)} is in the future: it is {shown_moment(now_ms)} now",
-            hint="Give a time that has passed, or an age such as '7d'",
+            hint="Use a time in the past, or an age such as '7d'",
         )
     return given_ms
 

@@ -1,4 +1,4 @@
-"""OpenTable: the inside a `Table`: its definition in the catalog, and the engine of its rows.
+"""OpenTable: the internals of a `Table`: its definition in the catalog, and its engine.
 
 Handles of one table from one lake share an engine: it is opened when a handle first needs it, and
 closed with the last handle.
@@ -40,7 +40,7 @@ class OpenTable(CatalogTable):
         self.is_read_only = read_only
         self._options = options
         self._live: LiveTables = stores.live_tables
-        # Changed with _opening held, read without: an engine is acquired once, and released once.
+        # Written with _opening held, read without: an engine is acquired once and released once.
         self._opening = Lock()
         self.opened: TableEngine | None = None
         """The engine, once this handle has opened it."""
@@ -84,7 +84,7 @@ class OpenTable(CatalogTable):
         )
 
     def check_open(self) -> None:
-        """Raise when this handle was closed; a holder of the bound check keeps the handle open."""
+        """Raise when this handle was closed; a reference to this bound method keeps it open."""
         self.engine.check_open()
 
     def check_not_closed(self) -> None:
@@ -121,7 +121,7 @@ class OpenTable(CatalogTable):
         self.publish_committed()
 
     def refresh(self) -> "OpenTable":
-        """Show what others committed and, read-only, logged since. Return itself."""
+        """Show new commits of others and, read-only, newly logged rows. Return itself."""
         self.check_not_closed()
         super().refresh()
         engine = self._shared_engine()
@@ -139,8 +139,8 @@ class OpenTable(CatalogTable):
     def iceberg_metadata(self) -> str:
         """Return the location of the current Iceberg metadata, published first if missing.
 
-        A handle for reading only writes nothing where a live writer does: it returns what is
-        published, and raises NotFound when nothing is.
+        A read-only handle does not publish beside a live writer: it returns what is published, and
+        raises NotFound when nothing is.
         """
         self.check_not_closed()
         if not self.is_read_only or append_files_of(self.stored.objects) is None:
@@ -173,5 +173,5 @@ class OpenTable(CatalogTable):
             yield "the handle was closed: open the table again"
 
     def _shared_engine(self) -> TableEngine | None:
-        """Return the engine if any handle, in any thread, has opened it or is about to."""
+        """Return the engine if any handle, in any thread, has opened it or is opening it."""
         return self._live.opened(self.table_id, read_only=self.is_read_only)

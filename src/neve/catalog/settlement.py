@@ -1,28 +1,28 @@
 """Settlement: makes the catalog say what the tables' version stores say.
 
-No transaction spans two stores. A change that concerns both goes like this; from step 2 on it has
-happened, whatever becomes of the process that makes it:
+No transaction spans two stores. A change that concerns both has four steps. It takes effect with
+step 2, even if the process dies afterwards:
 
 1. announce      catalog         `announced/<table id>/<operation>`; a new table also gets its name
 2. commit        version store   Version 1, a new schema, or the mark that the table is dropped
 3. settle        catalog         names and copies follow the version store
-4. withdraw      catalog         the announcement leaves
+4. withdraw      catalog         the announcement is removed
 
-Opening the catalog settles the tables that are announced, and opening a table settles
-that one. Settling looks at both stores and may be repeated:
+Opening the catalog settles all announced tables, and opening a table settles that one. Settling
+compares both stores and may be repeated:
 
     the catalog has      the version store is     settling
     a name               empty                    begins the table: the name was its promise
-    a name               dropped                  takes the name away
+    a name               dropped                  removes the name
     an older copy        live                     brings the copy up to date
     no name              dropped, to be purged    deletes the files, then all history but the head;
                                                   nothing while a reader's lease is in force
-    anything else                                 has nothing to do
+    anything else                                 does nothing
 
-CATALOG-T1  A name that was given is never lost before its table is marked dropped.
+CATALOG-T1  A name is never lost before its table is marked dropped.
 CATALOG-T2  An announcement of another process stays for ten minutes: until then its change may
-            still be on the way. One of a purge stays until the files are gone.
-CATALOG-T3  Opening never deletes files, which may take long: dropping does, and `recover`.
+            still be under way. One of a purge stays until the files are gone.
+CATALOG-T3  Opening never deletes files, which may take long: dropping and `recover` do.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Settled(StrEnum):
     UPDATED = "updated"
     REMOVED = "removed"
     UNPURGED = "unpurged"
-    """Dropped, and its files are still to be deleted; readers' leases may hold them."""
+    """Dropped, but its files still exist; readers' leases may keep them."""
     PURGED = "purged"
 
 
@@ -60,7 +60,7 @@ _SETTLED_FOR_GOOD: Final = frozenset(Settled) - {Settled.UNPURGED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What a recovery looked at and did; tables by id."""
+    """What a recovery checked and did; tables by id."""
 
     outcomes: Mapping[str, Settled] = field(default_factory=dict)
     failures: Mapping[str, NeveError] = field(default_factory=dict)
@@ -72,19 +72,19 @@ class RecoveryReport:
 
 
 class Settlement:
-    """Brings the two stores of a warehouse's tables together."""
+    """Brings the two stores of a lake's tables together."""
 
     def __init__(self, warehouse: LakeStores) -> None:
         self._stores = warehouse
         self._entries = warehouse.entries
 
     def settle(self, table_id: str, *, purge: bool) -> Settled:
-        """Settle one table; raises Corruption when its two stores are not of one table.
+        """Settle one table; raises Corruption when its stores belong to different tables.
 
-        With `purge`, files that are to be deleted are.
+        `purge` also deletes the files of a table that was dropped with them.
         """
         stored = self._stores.stored_table(table_id)
-        # The head first: a name that is gone by then was dropped, not forgotten.
+        # The head first: a name that is missing afterwards was dropped, not lost.
         head = stored.find_head()
         meta = self._entries.find_meta(table_id)
         if head is None:
@@ -97,10 +97,10 @@ class Settlement:
 
     @contextmanager
     def after_commit(self, announcement: Announcement) -> Iterator[None]:
-        """Settle a table after one's own commit inside, and withdraw the announcement.
+        """Settle a table after a commit inside the block, and withdraw the announcement.
 
-        The commit has happened then, so a failure here is none of it: the announcement stays, and
-        the next opening of the catalog settles the table.
+        A failure to settle does not undo the commit: the announcement stays, and the next opening
+        of the catalog settles the table.
         """
         with self.withdrawn_on_failure(announcement):
             yield
@@ -111,7 +111,7 @@ class Settlement:
 
     @contextmanager
     def withdrawn_on_failure(self, announcement: Announcement) -> Iterator[None]:
-        """Withdraw an announcement when what it announced certainly did not happen."""
+        """Withdraw an announcement when its change certainly did not happen."""
         try:
             yield
         except OutcomeUnknown:
@@ -121,30 +121,30 @@ class Settlement:
             raise
 
     def withdraw_if_possible(self, announcement: Announcement) -> None:
-        """Withdraw an announcement; one that stays does no harm."""
+        """Withdraw an announcement; if that fails, it stays and does no harm."""
         try:
             self._entries.withdraw(announcement)
         except NeveError as error:
             logger.warning("left announced table=%s cause=%s", announcement.table_id, error)
 
     def settle_own(self, announcement: Announcement) -> Settled:
-        """Settle a table after one's own commit; the announcement leaves once that is for good."""
+        """Settle a table after a commit; withdraw the announcement once it is settled for good."""
         outcome = self.settle(announcement.table_id, purge=True)
         if outcome in _SETTLED_FOR_GOOD:
             self._entries.withdraw(announcement)
         return outcome
 
     def settle_announced(self) -> RecoveryReport:
-        """Settle every table with an announced change; damaged ones are passed over."""
+        """Settle every table with an announced change; skips damaged ones."""
         return self._settle_all(self._announced(), purge=False)
 
     def recover(self) -> RecoveryReport:
-        """Settle every table there is, and finish purges that were cut off."""
+        """Settle every table, and finish interrupted purges."""
         named = set(self._entries.state().tables.values())
         return self._settle_all(named | self._announced(), purge=True)
 
     def update_copy(self, state: TableState) -> TableMeta:
-        """Return a table's definition, brought up to date with a state that was read of it."""
+        """Update the catalog's copy of a table's definition to a state, and return it."""
         return self._entries.change_meta(state.head.table_id, lambda meta: up_to_date(meta, state))
 
     def _announced(self) -> set[str]:
@@ -186,7 +186,7 @@ class Settlement:
         return Settled.REMOVED if is_named else Settled.NOTHING
 
     def _update(self, stored: StoredTable, meta: TableMeta) -> Settled:
-        # Another process may drop the table at this moment, and then settles it.
+        # Another process may drop the table at this moment; then it settles the table.
         with suppress(NotFound):
             state = stored.load()
             if up_to_date(meta, state) is not meta:
@@ -201,7 +201,7 @@ def refuse_stranger(meta: TableMeta, head: TableHead, *, path: str) -> None:
         raise Corruption(
             f"the version store of table {meta.name!a} belongs to another table",
             path=path,
-            hint="Restore manifest/ from one copy: catalog and version stores go together",
+            hint="Restore catalog and version stores in manifest/ from one copy",
         )
 
 
@@ -209,7 +209,7 @@ def up_to_date(meta: TableMeta, state: TableState) -> TableMeta:
     """Return a definition whose copied parts are those of a table's state.
 
     A state older than the copy changes nothing, and neither does one that only has more Versions:
-    busy tables leave the catalog alone.
+    busy tables do not write to the catalog.
     """
     head = state.head
     if head.current_version < meta.as_of_version or _is_like(meta, state):
@@ -228,7 +228,7 @@ def up_to_date(meta: TableMeta, state: TableState) -> TableMeta:
 
 
 def _is_like(meta: TableMeta, state: TableState) -> bool:
-    """Whether the copied parts are those of the state; an old schema may be missing for room."""
+    """Whether the copied parts match the state; old schemas may be missing for lack of room."""
     head = state.head
     return (
         meta.schema == state.schema

@@ -1,18 +1,17 @@
-"""The order that a table asks other engines to write its rows in: that of its key, or none.
+"""SortOrder: the order in which other engines should write rows: that of the key, or none.
 
     key (city, id)    []                city        city,id        as the table's head keeps it
-                      none is asked     by city     by the key
+                      no order          by city     by the key
 
-Rows of every data file are in the order of the key: merging, point reads and pruning rely on it. So
-a table can only ask for what its files are. What it asks for is published as Iceberg's default sort
-order, which engines that write to a table follow; DuckDB does not write to tables that have one.
+Rows of every data file are in key order: merging, point reads and pruning rely on it. So a table
+can only ask for that order. It is published as Iceberg's default sort order, which engines that
+write to a table follow; DuckDB does not write to tables that have one.
 
-CATALOG-34  Every column is there, primitive, and named once.
-CATALOG-35  A name that holds a comma or begins with `-` is ambiguous here, and is
-            refused.
-CATALOG-36  The columns are the first ones of the key, in its order, and none descends. The first
-            release took any order and sorted nothing by it: such an order is not in effect, and
-            gone with the next change.
+CATALOG-34  Every column exists, is primitive, and is named once.
+CATALOG-35  A name that has a comma or begins with `-` is ambiguous here, and is refused.
+CATALOG-36  The columns are the first ones of the key, in its order, and ascending. The first
+            release took any order and sorted nothing by it: such an order has no effect, and the
+            next change removes it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +39,7 @@ class SortField:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """Columns to sort by, the most significant first; none when no order is asked for."""
+    """Columns to sort by, the most significant first; empty for no order."""
 
     fields: tuple[SortField, ...] = ()
 
@@ -94,14 +93,14 @@ class SortOrder:
                 )
             if _SEPARATOR in field.column or field.column.startswith(_DESCENDING):
                 raise InvalidArgument(
-                    f"column {field.column!a} cannot be sorted by: its name has a comma or begins "
-                    "with '-'",
+                    f"a table cannot be sorted by column {field.column!a}: its name has a comma or "
+                    "begins with '-'",
                     hint="Rename the column, or sort by another",
                 )
             seen.add(field.column)
 
     def is_of_key(self, schema: TableSchema) -> bool:
-        """Return whether rows in the order of the key are in this order as well (CATALOG-36)."""
+        """Return whether rows in key order are also in this order (CATALOG-36)."""
         key = [column.name for column in schema.key_columns]
         columns = [field.column for field in self.fields]
         return columns == key[: len(columns)] and not any(each.descending for each in self.fields)
@@ -129,7 +128,7 @@ class SortOrder:
 def _parse_field(text: str, schema: TableSchema) -> SortField:
     if not isinstance(text, str):
         raise InvalidArgument(f"a sort column is text, not {type(text).__name__}", hint='"id"')
-    # A column of exactly this name is meant, whatever it begins with; `check` judges the name.
+    # A column of exactly this name comes first, whatever it begins with; `check` judges the name.
     if text in schema:
         return SortField(text)
     return SortField(text.removeprefix(_DESCENDING), text.startswith(_DESCENDING))

@@ -1,7 +1,7 @@
-"""StoredTable: one table below its name: its version store, and where its files are.
+"""StoredTable: the version store of one table, and where its files are.
 
-The version store is the truth about a table. Everything here reads and writes that store alone;
-names are the business of `neve.catalog.catalog_entries`.
+The version store is the truth about a table. This module reads and writes only that store;
+`neve.catalog.catalog_entries` handles names.
 """
 
 import logging
@@ -59,7 +59,7 @@ class TableState:
 
     @property
     def sort_order(self) -> SortOrder:
-        """The current sort order; one that was never in effect is none."""
+        """The current sort order; empty if it was never in effect."""
         order = SortOrder.from_text(self.head.sort_order)
         return order if order.is_of_key(self.schema) else SortOrder()
 
@@ -83,7 +83,7 @@ class StoredTable:
             self.versions, self.work, clock=clock, ids=ids, collects=True
         )
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
-        # Safe on its own.
+        # Needs no lock.
         self.definitions = Definitions(self.versions, path=self.paths.manifest)
         # Guarded by _lock.
         self._lock = Lock()
@@ -96,7 +96,7 @@ class StoredTable:
         return f"{root}{'' if root.endswith('/') else '/'}{self.paths.root}"
 
     def leases(self, *, known_ms: int = 0) -> tuple[Lease, ...]:
-        """Return the leases that are in force; `known_ms` is a time that has passed."""
+        """Return the leases in force; `known_ms` is a time that has certainly passed."""
         return tuple(self._leases.unexpired(known_ms=known_ms))
 
     def parts(
@@ -108,7 +108,7 @@ class StoredTable:
         publish: Callable[[], bool] | None = None,
         lineage: PublishedLineage | None = None,
     ) -> TableParts:
-        """Return what a live table of these properties stands on."""
+        """Return the parts of a live table with these properties."""
         return TableParts(
             objects=self.objects,
             paths=self.paths,
@@ -169,7 +169,7 @@ class StoredTable:
     def begin(self, meta: TableMeta) -> TableState:
         """Commit Version 1 of a table; return the table as it was begun.
 
-        One that is begun already is left as it is, even when it was dropped since.
+        A table that was begun already is left unchanged, even if it has been dropped since.
         """
         head = TableHead(
             table_id=meta.table_id,
@@ -184,13 +184,13 @@ class StoredTable:
         )
         facts = VersionFacts(
             operation=Operation.CREATE,
-            timestamp_ms=meta.updated_ms,  # until the commit sets it
+            timestamp_ms=meta.updated_ms,  # the commit replaces it
             schema_id=meta.schema_version,
             spec_id=meta.spec_id,
         )
         edit = VersionEdit(base=0, facts=facts)
         version = apply_edit(None, edit)
-        # A settler may have begun the table, and others dropped and forgotten it since.
+        # A settler may have begun the table, and others may have dropped and purged it since.
         with suppress(NotFound):
             snapshot = self.versions.create(
                 head, schema=meta.schema.to_json(), spec=meta.spec.to_json(), edit=edit
@@ -205,24 +205,24 @@ class StoredTable:
         )
 
     def purge(self) -> bool:
-        """Delete the files of a dropped table and all of its history; False when readers hold them.
+        """Delete the files of a dropped table and its history; False when readers hold leases.
 
-        1. Look for leases. A reader that takes one from now on finds the table dropped, so no more
-           than those that are seen here will come; while one is in force, nothing is deleted.
+        1. Look for leases. A reader that takes one from now on finds the table dropped, so no new
+           ones will come; while one is in force, nothing is deleted.
         2. Delete the files, then the leases that ended.
-        3. Forget everything but the head, and with it the word that files are to be deleted.
+        3. Delete everything but the head, and with it the note that files have to be deleted.
 
-        May be repeated: the next run finds what this one leaves behind. Files may come back when
-        the power goes right afterwards; no one reads them then.
+        May be repeated: the next run finds what this one leaves behind. Files may reappear after a
+        power failure; no one reads them then.
         """
         known_ms = self.versions.head().last_transaction_ms
         lease_count = len(self.leases(known_ms=known_ms))
         if lease_count:
             logger.warning("put off purge table=%s leases=%d", self.table_id, lease_count)
             return False
-        # All names first: a listing may skip files while others are deleted.
+        # List all names first: a listing may skip files while others are deleted.
         for path in [info.path for info in self.objects.list(f"{self.paths.root}/")]:
-            # A foreign file may have a name that no store takes: it is not the table's.
+            # A foreign file may have a name that the store refuses: it is not the table's.
             with suppress(InvalidArgument):
                 self.objects.delete(path)
         self._leases.remove_expired(known_ms=known_ms)
@@ -233,7 +233,7 @@ class StoredTable:
 
 
 def tidy_store(store: ManifestStore) -> None:
-    """Checkpoint and collect a store when it is due; a failure only puts it off."""
+    """Checkpoint and collect a store when due; a failure only postpones it."""
     try:
         if store.checkpoint_once():
             store.collect_once()

@@ -12,10 +12,10 @@
                                                       file_format, record_count,
                                                       file_size_bytes, partition_values
 
-Rows are in the order of their keys, numbers as numbers. A snapshot is a Version, its id the number
-of the Version. `manifest_list` is the location of the Avro manifest list with its files, as the
-newest published document has it; a Version that only changed definitions has that of the one before
-it. It is empty for a Version that is not published, or that the newest document does not list.
+Rows are in key order, numbers as numbers. A snapshot is a Version, and its id is the number of the
+Version. `manifest_list` is the location of the Avro manifest list with its files in the newest
+published document; a Version that only changed definitions has that of the previous one. It is
+empty for a Version that is not published, or that the newest document does not list.
 
 Binary columns hold JSON:
 
@@ -89,7 +89,7 @@ _FILE_FORMAT: Final = "PARQUET"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTable:
-    """One table to be listed: what the catalog and what its version store say of it."""
+    """One table to list, from the catalog and from its version store."""
 
     meta: TableMeta
     stored: StoredTable
@@ -150,7 +150,7 @@ def list_files(listed: Iterable[ListedTable]) -> pa.Table:
             each.state.specs, each.state.schemas, path=each.stored.paths.manifest
         )
         for version in each.stored.versions.each_version_in(each.state.session):
-            # Loops over files, not rows: facts of files are Python values, some thousands of them.
+            # Loops over files, not rows: some thousands of Python values.
             files = sorted(version.files.values(), key=lambda file: file.path)
             columns: dict[str, list[object]] = {
                 "table_name": [each.meta.name] * len(files),
@@ -178,23 +178,23 @@ _SCHEMAS: Final = {
 
 
 def is_system_name(name: object) -> bool:
-    """Whether a name is that of a system table, or can only be a slip in one."""
+    """Whether a name is that of a system table, or can only be a typo of one."""
     return isinstance(name, str) and name.startswith("__") and "." not in name
 
 
 def system_listing(name: str) -> ListTables:
-    """Return what lists a system table; raises NotFound for a name that there is not."""
+    """Return the function that lists a system table; raises NotFound."""
     listing = SYSTEM_TABLES.get(name)
     if listing is None:
         raise NotFound(
             f"there is no system table {name!a}",
-            hint=similar_name_hint(name, SYSTEM_TABLES) or f"There are {', '.join(SYSTEM_TABLES)}",
+            hint=similar_name_hint(name, SYSTEM_TABLES) or f"Use one of {', '.join(SYSTEM_TABLES)}",
         )
     return listing
 
 
 def readable_schema(name: str) -> TableSchema:
-    """Return the columns of a system table as people read them: JSON is text."""
+    """Return the readable columns of a system table: JSON is text."""
     system_listing(name)
     stored, key = _SCHEMAS[name]
     fields = [
@@ -211,7 +211,7 @@ def readable_rows(
     filter: object = None,  # noqa: A002 - the word of `Table.scan`
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the rows of a system table that match, in the order of their keys; JSON is text.
+    """Return the matching rows of a system table, in key order; JSON is text.
 
     `filter` and `columns` are as in `Table.scan`. Raises NotFound, InvalidArgument, SchemaMismatch.
     """

@@ -5,7 +5,7 @@
     orders.get(1)
     orders.scan("amount > 5").to_arrow()
 
-It shows what a program uses. Definition, history and engine are behind it, in `OpenTable`.
+This is the public interface. `OpenTable` has the definition, the history and the engine.
 """
 
 import warnings
@@ -47,7 +47,7 @@ from neve.wal.replay import ReplayReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStats(VersionStats):
-    """Sums over the files of the current Version, and what the open table holds besides."""
+    """Sums over the files of the current Version, and the state of the open table."""
 
     sequence: int
     """Sequence number of the last visible write."""
@@ -56,19 +56,19 @@ class TableStats(VersionStats):
     memtable_bytes: int
     memtable_count: int
     open_snapshots: int
-    """Versions that readers of this handle pin."""
+    """Versions that readers of this handle have pinned."""
     cache_bytes: int
     pressure: str
-    """Why writers are held back; empty when they are not."""
+    """Why writers are slowed down; empty when they are not."""
     stall_seconds: float
-    """Time writers were held back since the table was opened."""
+    """Time that writers were slowed down since the table was opened."""
     failure: str
-    """Why background work does not get on; empty while it does."""
+    """Why background work fails; empty while it succeeds."""
     is_read_only: bool
 
 
 def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
-    """Add what an open table holds to the sums of its current Version; waits for nothing."""
+    """Add the state of an open table to the sums of its current Version; never waits."""
     view = engine.current.view
     writer = None if engine.is_read_only else engine.writer
     failure = None if writer is None else writer.backlog.failure
@@ -87,7 +87,7 @@ def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
     )
 
 
-# Of 0.1, where a table showed its inside.
+# Internals that a table showed in 0.1.
 _FORMER_NAMES: Final = frozenset(
     {
         "commit",
@@ -146,7 +146,7 @@ class Table(KeptInProcess):
 
     @property
     def uuid(self) -> str:
-        """Identifier that no other table ever has."""
+        """Unique identifier of the table."""
         return self._open.uuid
 
     @property
@@ -196,7 +196,7 @@ class Table(KeptInProcess):
 
     @property
     def recovery(self) -> ReplayReport:
-        """What the log gave back when the table was opened, and what could not be read of it."""
+        """What was replayed from the log when the table was opened, and what was unreadable."""
         return self._open.engine.recovery
 
     # Writing
@@ -204,8 +204,8 @@ class Table(KeptInProcess):
     def put(self, row: Mapping[str, object]) -> int:
         """Write one row, replacing the row of its key; return its sequence number.
 
-        Durable on return, as the `sync` option says. Raises SchemaMismatch naming the column that
-        is missing, unknown, or of another type; nothing is written then.
+        Durable on return, depending on the `sync` option. Raises SchemaMismatch with the column
+        that is missing, unknown, or of another type; then nothing is written.
         """
         table = self._open
         writer = (table.opened or table.engine).writer
@@ -214,13 +214,12 @@ class Table(KeptInProcess):
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the row of its key.
 
-        Return the last sequence number. Rows are dicts, anything Arrow, a pandas or a Polars frame;
-        of two rows with one key the later wins. Rows of a `RecordBatchReader`, and more than about
-        128 MiB of rows, are several batches, each of them all or nothing.
+        Return the last sequence number. Rows are dicts, any Arrow object, a pandas or a Polars
+        frame; of two rows with one key the later wins. Rows of a `RecordBatchReader`, and more than
+        about 128 MiB of rows, are several batches, each of them all or nothing.
 
-        `columns` writes these only, and leaves the other columns of the rows as they are. Where a
-        key has no row yet they become their default or NULL; a column that can be neither
-        refuses the batch with SchemaMismatch.
+        `columns` writes only these, and leaves other columns of existing rows unchanged. In a new
+        row the others get their default or NULL; raises SchemaMismatch when a column has neither.
         """
         if columns is not None:
             return ConditionalWrites(self._open.engine).upsert(rows, columns)
@@ -267,8 +266,8 @@ class Table(KeptInProcess):
     def put_if_absent(self, row: Mapping[str, object]) -> int | None:
         """Write one row if its key has none; return its sequence number, or None.
 
-        No other write of this table comes between looking and writing. Other committers, such as
-        Spark jobs, are seen as far as this handle shows their Versions.
+        No other write of this table comes between the check and the write. Commits of others, such
+        as Spark jobs, count once this handle shows their Versions.
         """
         return ConditionalWrites(self._open.engine).put_if_absent(row)
 
@@ -277,9 +276,9 @@ class Table(KeptInProcess):
     ) -> int | None:
         """Write one row if the row of its key is as expected; return its sequence number, or None.
 
-        `expected` is the whole row as it was read, a column left out being its default or NULL;
-        None expects no row. Values are compared, not how they were written. Atomic as
-        `put_if_absent` is.
+        `expected` is the whole row as it was read; a column that is left out has its default or
+        NULL. None expects no row. Values are compared, not their spelling. Atomic like
+        `put_if_absent`.
         """
         return ConditionalWrites(self._open.engine).compare_and_put(row, expected)
 
@@ -306,7 +305,7 @@ class Table(KeptInProcess):
     # Reading
 
     def get(self, key: object) -> Row | None:
-        """Return the row of a key, None when there is none.
+        """Return the row of a key, or None.
 
         A composite key is a tuple in key order; any key may be a dict of the key columns.
         """
@@ -329,8 +328,8 @@ class Table(KeptInProcess):
         """Read many rows, as of now.
 
         `filter` is text such as "amount > 5 and day >= '2024-01-01'", `neve.col(…)`, or an
-        expression of PyIceberg or Arrow. `key_range` is (first, end) without the end, None for no
-        bound; with it, or with `reverse`, rows come in the order of their keys.
+        expression of PyIceberg or Arrow. `key_range` is (first, end), the end excluded, None for no
+        bound; with it, or with `reverse`, rows come in key order.
         """
         request = ScanRequest(
             filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
@@ -338,7 +337,7 @@ class Table(KeptInProcess):
         return self._open.engine.scan(request, self._open.check_open)
 
     def snapshot(self) -> Snapshot:
-        """Freeze the table as it is now, unflushed rows included; close it when done."""
+        """Freeze the current state, including unflushed rows; close the snapshot when done."""
         return self._open.engine.snapshot(self._origin())
 
     def at(
@@ -351,7 +350,7 @@ class Table(KeptInProcess):
         """Return a retained Version to read: by number, by the time it was current, or by a tag.
 
         A time is an aware datetime, ISO 8601 text, an age such as "2h ago", or milliseconds since
-        1970. Raises NotFound that says which there are.
+        1970. Raises NotFound with those that exist.
         """
         self.refresh()
         found = self._open.at(version, timestamp=timestamp, tag=tag)
@@ -363,24 +362,24 @@ class Table(KeptInProcess):
     # Changes
 
     def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
-        """Read what happened to rows after Version `since`, 0 for all, up to `until` or now.
+        """Read the changes of rows after Version `since`, 0 for all, up to `until` or now.
 
         Columns are the table's, as of `until`, and `_change_type` (insert, update_preimage,
         update_postimage, delete), `_commit_version` and `_commit_timestamp`. Commits come in their
-        order, rows of one by key. Rows that are not flushed are left out. History stays until
-        the reader is read to its end or forgotten. Raises NotFound when a part of it has expired,
-        and says from which Version on it is kept.
+        order, rows of a commit by key. Rows that are not flushed are left out. History is kept
+        until the reader is read to its end or garbage-collected. Raises NotFound, with the oldest
+        Version that is kept, when a part of it has expired.
         """
         return ChangeFeed(self._open.engine).changes(since, until)
 
     def follow(
         self, since: int, *, poll_seconds: float = 1.0, stop: Event | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read what happened after Version `since`, batch by batch, and wait for more.
+        """Read the changes after Version `since`, batch by batch, and wait for more.
 
         Rows of two commits are never in one batch. Commits of this process are seen at once, those
-        of others every `poll_seconds`. Ends when the table is closed or `stop` is set; Closed is
-        raised when that cuts a commit in two. History from where the follower is stays meanwhile.
+        of others every `poll_seconds`. Ends when the table is closed or `stop` is set; raises
+        Closed when that splits a commit. History from the follower's position on is kept.
         """
         return ChangeFeed(self._open.engine).follow(since, poll_seconds=poll_seconds, stop=stop)
 
@@ -408,7 +407,7 @@ class Table(KeptInProcess):
         return table_stats(self._open.stats(), self._open.engine)
 
     def tag(self, name: str, version: int | None = None) -> None:
-        """Name a retained Version, by default the current one; it never expires. Names move."""
+        """Tag a retained Version, by default the current one; it never expires. Moves the tag."""
         self._open.check_may_write()
         self._open.see()
         self._open.stored.work.tag(name, self.version if version is None else version)
@@ -429,7 +428,7 @@ class Table(KeptInProcess):
     ) -> int:
         """Make an old Version the current one again, after flushing; return the new number.
 
-        It is chosen as in `at`. What came after it stays in the history until it expires.
+        It is chosen as in `at`. Later Versions stay in the history until they expire.
         """
         self._open.check_may_write()
         self.refresh()
@@ -441,8 +440,8 @@ class Table(KeptInProcess):
     def evolve(self) -> Evolution:
         """Begin a block whose changes of columns, partitions and sort order are one Version.
 
-        `with table.evolve() as e: e.add_column("note", "string")`; see `Evolution`. Rows that are
-        not flushed stay, and read like all others under the new schema.
+        `with table.evolve() as e: e.add_column("note", "string")`; see `Evolution`. Unflushed rows
+        stay, and are read under the new schema like all others.
         """
         self._open.check_may_write()
         return self._open.evolve()
@@ -457,9 +456,9 @@ class Table(KeptInProcess):
     def iceberg_metadata(self) -> str:
         """Return the location of the current Iceberg metadata, published first if missing.
 
-        Other engines read the table from there; rows that are not flushed are not in it. A handle
-        for reading only writes nothing where a live writer does: it returns what is published, and
-        raises NotFound when nothing is.
+        Other engines read the table from there, without unflushed rows. A read-only handle does not
+        publish beside a live writer: it returns what is published, and raises NotFound when nothing
+        is.
         """
         return self._open.iceberg_metadata()
 
@@ -468,8 +467,8 @@ class Table(KeptInProcess):
     def flush(self) -> int:
         """Commit everything written so far as a Version; returns the current one's number.
 
-        It is published on return, as the option `iceberg_publish` says. When only that fails this
-        raises NotPublished: the rows are committed, and the next commit publishes them.
+        It is published on return, depending on the option `iceberg_publish`. Raises NotPublished
+        when only that fails: the rows are committed, and the next commit publishes them.
         """
         number = self._maintenance.flush()
         self._open.see_committed()
@@ -482,9 +481,9 @@ class Table(KeptInProcess):
         full: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Flush, then rewrite files until no level asks for more; return the current Version.
+        """Flush, then rewrite files until no level needs it; return the current Version.
 
-        `full` rewrites everything. `progress` is called with the rows done and the rows in all.
+        `full` rewrites everything. `progress` is called with the rows done and the total.
         """
         number = self._maintenance.compact(full=full, executor=executor, progress=progress)
         self._open.see_committed()
@@ -493,11 +492,10 @@ class Table(KeptInProcess):
     def expire(
         self, *, keep_last: int | None = None, older_than: Moment | None = None
     ) -> ExpireReport:
-        """Remove old Versions, as retention or the arguments say; tagged ones stay.
+        """Remove old Versions by the table's retention or the arguments; tagged ones stay.
 
-        On a full disk it works with the space that the log has reserved; when that is not enough
-        to publish what is left, the report says so. Raises InvalidArgument for a time in
-        the future.
+        On a full disk it uses the space that the log has reserved; the report says if that was not
+        enough to publish the rest. Raises InvalidArgument for a time in the future.
         """
         clock = self._open.clock
         older_than_ms = None if older_than is None else past_moment_ms(older_than, clock)
@@ -509,7 +507,7 @@ class Table(KeptInProcess):
     def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
         """Delete files that no retained Version reaches; a dry run, the default, only lists them.
 
-        Files that readers hold a lease on wait for the next time.
+        Files under a reader's lease are left for the next call.
         """
         return self._maintenance.collect_garbage(dry_run=dry_run)
 
@@ -518,16 +516,15 @@ class Table(KeptInProcess):
     ) -> VerifyReport:
         """Read everything and check it; raises Corruption when something is wrong.
 
-        The report says what was read and what was not. `independent` reads the published table
-        with a reader that shares no code with the engine, and compares its rows with the engine's:
-        the same rows, one per key. `progress` is called with the bytes done
-        and the bytes in all.
+        The report says what was read and what was not. `independent` reads the published table with
+        a reader that shares no code with the engine, and checks that both have the same rows, one
+        per key. `progress` is called with the bytes done and the total.
         """
         further = PublishedCheck(independent=independent)
         return self._maintenance.verify(progress=progress, further=(further,))
 
     def refresh(self) -> Self:
-        """Show what others committed and, read-only, logged since. Return itself."""
+        """Show new commits of others and, read-only, newly logged rows. Return itself."""
         self._open.refresh()
         return self
 
@@ -544,16 +541,16 @@ class Table(KeptInProcess):
 
 
 def open_table_of(table: Table) -> OpenTable:
-    """Return the inside a table, for the code of this package."""
+    """Return the internals of a table, for the code of this package."""
     return table._open  # noqa: SLF001 - users of a table do not see it
 
 
 def _find_former(self: Table, name: str) -> object:
-    """Return what `Table` showed of its inside in 0.1, and warn."""
+    """Return an internal that `Table` showed in 0.1, and warn."""
     if name not in _FORMER_NAMES:
         raise AttributeError(f"'Table' object has no attribute {name!r}", name=name, obj=self)
     warnings.warn(
-        f"Table.{name} is internal, and goes with the next release: use `evolve` for changes of "
+        f"Table.{name} is internal, and the next release removes it: use `evolve` to change "
         "the definition, and `lake.load_table` for its history",
         DeprecationWarning,
         stacklevel=2,
@@ -561,5 +558,5 @@ def _find_former(self: Table, name: str) -> object:
     return getattr(self._open, name)
 
 
-# Not in the class: type checkers and completion should not know these names.
+# Not in the class: type checkers and completion must not see these names.
 setattr(Table, "__getattr__", _find_former)  # noqa: B010

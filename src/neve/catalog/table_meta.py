@@ -1,4 +1,4 @@
-"""TableMeta: what the catalog knows of a table, under the key `__tables/<namespace.name>`.
+"""TableMeta: the catalog's record of a table, under the key `__tables/<namespace.name>`.
 
 It is one JSON document. Schemas and specs are objects in Iceberg's form:
 
@@ -11,12 +11,10 @@ It is one JSON document. Schemas and specs are objects in Iceberg's form:
 
 CATALOG-22  Schemas, specs, sort order and retention are a copy: the table's version store is the
             truth, and opening the table brings the copy up to date.
-CATALOG-23  Name, location and properties are the catalog's own. The location is relative to the
+CATALOG-23  Name, location and properties belong to the catalog. The location is relative to the
             lake, so that a lake can be moved.
-CATALOG-24  `schema_version`, `fingerprint` and `primary_key` say of the current schema what it says
-            itself.
-CATALOG-25  Of the schemas a table had, the newest stay as long as there is room; the version store
-            has all.
+CATALOG-24  `schema_version`, `fingerprint` and `primary_key` match the current schema.
+CATALOG-25  The newest schemas stay as long as there is room; the version store has all.
 """
 
 import json
@@ -56,7 +54,7 @@ class TableMeta:
     schemas: tuple[TableSchema, ...]
     """Ascending by id."""
     schema_version: int
-    """Id of the current schema: it grows with every change."""
+    """Id of the current schema; it increases with every change."""
     specs: tuple[PartitionSpec, ...]
     """Ascending by id."""
     spec_id: int
@@ -64,9 +62,9 @@ class TableMeta:
     properties: Mapping[str, str] = field(default_factory=dict)
     retention: Retention = field(default_factory=Retention)
     updated_ms: int = 0
-    """When the catalog's own part of it last changed."""
+    """When the catalog's own part last changed."""
     as_of_version: int = 1
-    """The Version from which the copied parts are."""
+    """The Version that the copied parts come from."""
 
     @property
     def schema(self) -> TableSchema:
@@ -157,15 +155,15 @@ class TableMeta:
             )
         except (NeveError, ValueError, StopIteration) as error:
             reason = error.message if isinstance(error, NeveError) else error
-            raise Corruption(f"a table's definition cannot be: {reason}", path=path) from error
+            raise Corruption(f"a table's definition is invalid: {reason}", path=path) from error
         return meta
 
     def _check(self, fingerprint: str, primary_key: Iterable[str], format_version: int) -> None:
-        """Check in what was read that its parts fit together (CATALOG-24)."""
+        """Check that the parts match each other (CATALOG-24)."""
         if self.fingerprint != fingerprint or self.primary_key != tuple(primary_key):
-            raise ValueError("CATALOG-24: the schema is not that of its fingerprint and key")
+            raise ValueError("CATALOG-24: the schema does not match its fingerprint and key")
         if self.format_version != format_version:
-            raise ValueError("the format version is not the one among the properties")
+            raise ValueError("the format version does not match the properties")
         retention_of(self.properties)
         if self.spec.spec_id != self.spec_id or not self.location:
             raise ValueError("it has no current partition spec")

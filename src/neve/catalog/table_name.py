@@ -1,7 +1,7 @@
-"""Names of namespaces and tables as people write them: parts joined by dots.
+"""Names of namespaces and tables: parts joined by dots.
 
     shop.orders              table `orders` in the namespace `shop`
-    eu.berlin.shop.orders    table `orders` in `eu.berlin.shop`, which lies in `eu.berlin`
+    eu.berlin.shop.orders    table `orders` in `eu.berlin.shop`, which is in `eu.berlin`
 
 CATALOG-19  A part is what `neve.storage.table_paths.check_name` allows.
 CATALOG-20  A table is always in a namespace.
@@ -17,7 +17,7 @@ from neve.storage.table_paths import check_name
 NAME_PARTS_MAX: Final = 16
 NAME_BYTES_MAX: Final = 1_024
 
-# Similar names are looked for among this many, so that an error stays cheap.
+# The search for similar names stops after this many, so that an error stays cheap.
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,20 @@ class TableName:
 
 
 def check_namespace(text: str) -> None:
-    """Refuse, with InvalidArgument, what cannot be the name of a namespace."""
+    """Raise InvalidArgument for an invalid name of a namespace."""
     check_name_text(text, what="namespace")
     for part in text.split("."):
         check_name(part, what="namespace")
 
 
 def with_ancestors(namespace: str) -> tuple[str, ...]:
-    """Return a namespace and those it lies in, outermost first."""
+    """Return a namespace and its parents, outermost first."""
     parts = namespace.split(".")
     return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def check_name_text(text: str, *, what: str) -> None:
-    """Raise InvalidArgument for what is not a text, or is longer than any name."""
+    """Raise InvalidArgument for a name that is not text, or is too long."""
     if not isinstance(text, str):
         raise InvalidArgument(
             f"a {what} is text, not {type(text).__name__}", hint='Write "shop.orders"'

@@ -1,22 +1,22 @@
-"""TableRequest: a table as a caller asks for it, checked before anything is written.
+"""TableRequest: the request for a new table, checked before anything is written.
 
-What a table's columns may be given as, and which of them may be NULL.
+A schema can be any of these. They also decide which columns may be NULL:
 
-    pyarrow.Schema, TableSchema      as they say
-    pyarrow.Table, RecordBatch       as their schema says
+    pyarrow.Schema, TableSchema      as declared
+    pyarrow.Table, RecordBatch       as declared by their schema
     pandas, Polars, …                the types of its columns; all may be NULL
-    {"id": "long", "name": str}      all may be NULL, but for a type with `!` after it: "long!"
-    a dataclass or TypedDict         a field may be NULL where it says `| None` or NotRequired
+    {"id": "long", "name": str}      all may be NULL, except a type followed by `!`: "long!"
+    a dataclass or TypedDict         a field with `| None` or NotRequired may be NULL
 
-Columns of the primary key are never NULL, whatever they are given as. A type in a dict is Arrow's,
-text as `evolve` takes it (see `neve.model.type_parser`), or one of Python's:
+Columns of the primary key are never NULL. A type in a dict is an Arrow type, text as in `evolve`
+(see `neve.model.type_parser`), or a Python type:
 
     bool  int  float  str  bytes     boolean, long, double, string, binary
     date  time  datetime  UUID       date, time, timestamptz, uuid
     list[int]  dict[str, int]        a list, a map
     a dataclass or TypedDict         a struct
 
-Decimal says nothing of its digits and is refused; write "decimal(18,2)".
+Decimal does not say how many digits it has and is refused; write "decimal(18,2)".
 """
 
 import re
@@ -47,7 +47,7 @@ from neve.model.type_parser import REQUIRED, parse_type
 SchemaInput: TypeAlias = (
     pa.Schema | TableSchema | pa.Table | pa.RecordBatch | ArrowStream | Mapping[str, object] | type
 )
-"""What `create_table` takes for a schema."""
+"""What `create_table` accepts as a schema."""
 
 _PANDAS_INDEX: Final = re.compile(r"__index_level_[0-9]+__")
 _ACCEPTED: Final = (
@@ -67,7 +67,7 @@ _PYTHON_TYPES: Final[dict[object, TypeKind]] = {
 
 
 def arrow_schema_of(given: object) -> pa.Schema:
-    """Return the columns as an Arrow schema; raises InvalidArgument naming the column."""
+    """Return the columns as an Arrow schema; raises InvalidArgument with the column."""
     if isinstance(given, pa.Schema):
         return given
     if isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
@@ -80,7 +80,7 @@ def arrow_schema_of(given: object) -> pa.Schema:
         return _frame_schema(given)
     is_query = callable(getattr(given, "collect", None))
     raise InvalidArgument(
-        f"a schema is given as {_named(given)}",
+        f"a schema cannot be read from {_named(given)}",
         hint="Run the query first: pass frame.collect()" if is_query else _ACCEPTED,
     )
 
@@ -99,7 +99,7 @@ def _frame_schema(frame: ArrowStream) -> pa.Schema:
 def _field_of(name: object, asked: object) -> ArrowField:
     if not isinstance(name, str):
         raise InvalidArgument(
-            f"a column is named by {_named(name)} {shown(name)}", hint="Name columns by text"
+            f"a column name is text, not {_named(name)} {shown(name)}", hint="Name columns by text"
         )
     if isinstance(asked, pa.DataType):
         return pa.field(name, asked)
@@ -117,7 +117,7 @@ def _python_type(asked: object, *, where: str, depth: int) -> pa.DataType:
         raise LimitExceeded(
             f"column {shown(where)} is nested too deeply",
             limit=NESTING_MAX,
-            hint="Flatten it; a class cannot hold itself",
+            hint="Flatten it; a class cannot contain itself",
         )
     if isinstance(asked, pa.DataType):
         return asked
@@ -170,11 +170,11 @@ def _record_fields(record: type, *, where: str, depth: int) -> list[ArrowField]:
 
 
 def _without_none(asked: object) -> tuple[object, bool]:
-    """Take None out of `X | None`; say whether it was there."""
+    """Remove None from `X | None`; also return whether it was there."""
     if get_origin(asked) not in (Union, UnionType):
         return asked, False
     others = [each for each in get_args(asked) if each is not NoneType]
-    # What is left of several types is refused as it is.
+    # A union of several other types is refused later.
     return (others[0], True) if len(others) == 1 else (asked, True)
 
 
@@ -189,7 +189,7 @@ def _type_hint(asked: object) -> str:
         return "Say what is inside: list[int], dict[str, int]"
     if not isinstance(asked, type) and hasattr(asked, "__len__"):
         return "A dict of values is data: pass pa.table(…) of it"
-    return 'Use a type of Python such as int or str, one of Arrow, or text such as "long"'
+    return 'Use a Python type such as int or str, an Arrow type, or text such as "long"'
 
 
 def _named(asked: object) -> str:
@@ -204,7 +204,7 @@ _SCHEMA_VERSION_MAX: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRequest:
-    """Name, columns, key, partitions, order and properties of a table to be."""
+    """Name, columns, key, partitions, order and properties of a new table."""
 
     name: TableName
     schema: TableSchema
@@ -224,7 +224,7 @@ class TableRequest:
         properties: Mapping[str, str] | None = None,
         schema_version: int = 0,
     ) -> "TableRequest":
-        """Check what was asked for; raises InvalidArgument, SchemaMismatch, NotFound."""
+        """Check a request; raises InvalidArgument, SchemaMismatch, NotFound."""
         table_name = TableName.parse(name)
         checked = check_properties(properties or {})
         columns = _table_schema(schema, primary_key, schema_version)
@@ -239,11 +239,11 @@ class TableRequest:
 
     @property
     def retention(self) -> Retention:
-        """How much history is to be kept."""
+        """How much history to keep."""
         return retention_of(self.properties)
 
     def as_meta(self, *, table_id: str, table_uuid: UUID, now_ms: int) -> TableMeta:
-        """Return what the catalog keeps of the table once it has an id."""
+        """Return the catalog's record of the table once it has an id."""
         return TableMeta(
             name=str(self.name),
             table_id=table_id,
@@ -259,12 +259,12 @@ class TableRequest:
         )
 
     def differences(self, meta: TableMeta) -> tuple[str, ...]:
-        """Name what is otherwise in a table that exists; properties aside, which may change."""
+        """Name the parts that differ from an existing table; ignores properties."""
         key = tuple(column.name for column in self.schema.key_columns)
         same_key = (key, self.schema.primary_key) == (meta.primary_key, meta.schema.primary_key)
         different = {
             "key layout": not same_key,
-            # The fingerprint covers the key too; where the key differs, that says more.
+            # The fingerprint covers the key too; a different key says more.
             "schema fingerprint": same_key and self.schema.fingerprint() != meta.fingerprint,
             "schema version": self.schema.schema_id != meta.schema_version,
             "partition spec": _divisions(self.spec) != _divisions(meta.spec),
@@ -274,7 +274,7 @@ class TableRequest:
         return tuple(name for name, differs in different.items() if differs)
 
     def unlike(self, meta: TableMeta) -> tuple[str, ...]:
-        """Say in words what is otherwise in a table that exists, by the names of its columns.
+        """Describe the differences to an existing table, by the names of its columns.
 
         Field ids, the order of columns, defaults and properties do not count.
         """
@@ -327,10 +327,10 @@ def _table_schema(
         columns = schema
     else:
         columns = TableSchema.from_arrow(arrow_schema_of(schema), primary_key=names)
-    # Not bool, which counts as int, nor what only the type checker would refuse.
+    # Refuse bool, which counts as int, and what only the type checker would refuse.
     if type(schema_version) is not int or not 0 <= schema_version <= _SCHEMA_VERSION_MAX:
         raise InvalidArgument(
-            f"the schema version cannot be {schema_version!a}",
+            f"the schema version {schema_version!a} is invalid",
             hint=f"Count from 0 to {_SCHEMA_VERSION_MAX:,}",
         )
     return replace(columns, schema_id=schema_version)
@@ -344,5 +344,5 @@ def _divided_by(spec: PartitionSpec, schema: TableSchema) -> str:
 
 
 def _divisions(spec: PartitionSpec) -> tuple[tuple[int, str], ...]:
-    """Return what a spec does, whatever ids its fields have."""
+    """Return the sources and transforms of a spec, without the ids of its fields."""
     return tuple((field.source_id, str(field.transform)) for field in spec.fields)

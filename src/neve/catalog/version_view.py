@@ -2,8 +2,8 @@
 
 `table.history()` lists Versions, `table.files()` the data files of one. Partition values are texts,
 spelled as in `neve.model.transforms`; the manifest has them in Iceberg's single-value form, see
-`neve.model.plain_values`. Bytes of another length than the type has are Corruption, except numbers
-that were widened since.
+`neve.model.plain_values`. Bytes of the wrong length for the type are Corruption, except for numbers
+that were widened later.
 """
 
 from collections import Counter
@@ -36,13 +36,13 @@ class PartitionWords:
     ) -> None:
         self._specs = specs
         self._path = path
-        # Newest last: a field that was widened has the type it has now.
+        # Newest last: a widened field has its current type.
         self._types = {
             column.field_id: column.type
             for schema_id in sorted(schemas)
             for column in schemas[schema_id].columns
         }
-        # Files of one partition are many, partitions few.
+        # There are many files, but few partitions.
         self._known: dict[tuple[int, tuple[PartitionValue, ...]], dict[str, str | None]] = {}
 
     def of(self, file: DataFile) -> dict[str, str | None]:
@@ -175,7 +175,7 @@ class VersionView:
 
     @property
     def parent(self) -> int | None:
-        """Number of the Version before it; None for the first."""
+        """Number of the previous Version; None for the first."""
         return self.version.parent
 
     @property
@@ -195,7 +195,7 @@ class VersionView:
 
     def files(self) -> pa.Table:
         """Return its data files, one row each, in the order in which they were added."""
-        # Loops over files, not rows: facts of files are Python values, some thousands of them.
+        # Loops over files, not rows: some thousands of Python values.
         files = list(self.version.files.values())
         columns: dict[str, list[object]] = {
             "file_path": [file.path for file in files],
@@ -219,7 +219,7 @@ class VersionView:
         return pa.Table.from_pydict(columns, schema=FILES_SCHEMA)
 
     def stats(self) -> VersionStats:
-        """Add its files up."""
+        """Return sums over its files."""
         files = list(self.version.files.values())
         return VersionStats(
             version=self.number,
@@ -247,7 +247,7 @@ HISTORY_SCHEMA: Final = pa.schema(
 def summed_commits(versions: TableVersions, session: Session) -> Iterator[Commit]:
     """Return the retained Versions, oldest first, with counters and totals in their summaries.
 
-    What the oldest one changed is only known as far as its commit said.
+    The changes of the oldest one are only known if its commit recorded them.
     """
     head = versions.head_in(session)
     files: SummedFiles | None = None
@@ -266,7 +266,7 @@ def summed_commits(versions: TableVersions, session: Session) -> Iterator[Commit
 
 
 def list_history(commits: Iterable[Commit], tags: Mapping[str, int]) -> pa.Table:
-    """Return a row for each commit, in their order; `tags` has Versions by name."""
+    """Return a row for each commit, in order; `tags` maps names to Versions."""
     names: dict[int, list[str]] = {}
     for tag, number in sorted(tags.items()):
         names.setdefault(number, []).append(tag)

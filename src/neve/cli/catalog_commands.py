@@ -49,7 +49,7 @@ _NEEDS: Final = {
 
 
 def ask_before_dropping(catalog: Lake, name: str, *, purge: bool) -> None:
-    """Ask on a terminal whether the table is to go; raises Declined when it is not."""
+    """Ask on a terminal whether to drop the table; raises Declined on a no."""
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     try:
@@ -57,13 +57,13 @@ def ask_before_dropping(catalog: Lake, name: str, *, purge: bool) -> None:
     except NotFound:
         raise
     except NeveError:
-        holds = ""  # damaged, and to be dropped all the same
+        holds = ""  # damaged, and dropped anyway
     files = " and delete its files" if purge else ""
-    # The line editor that `input` brings along would miss an interrupt while it sets itself up.
+    # The line editor of `input` would miss an interrupt while it starts.
     print(f"Drop {shown_text(name)}{holds}{files}, for good? [y/N]: ", end="", file=sys.stderr)
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in _YES:
-        raise Declined("nothing was dropped", hint="Answer y to drop the table, or say --yes")
+        raise Declined("nothing was dropped", hint="Answer y to drop the table, or use --yes")
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def _locked(catalog: Lake, name: str) -> LockHandle | None:
         raise Fenced(
             f"a writer has the table {name!a} open, so it was not dropped",
             path=fenced.path,
-            hint="End that writer first, or say --force: what it has not flushed is lost then",
+            hint="End that writer first, or use --force: rows it has not flushed are lost then",
         ) from fenced
 
 
@@ -104,12 +104,12 @@ def _locked(catalog: Lake, name: str) -> LockHandle | None:
 @click.argument(
     "name",
     metavar="TABLE|ID",
-    help="A table, as namespace.table; or the id of a table that was dropped.",
+    help="A table, as namespace.table, or the id of a dropped table.",
     shell_complete=complete_table,
 )
-@click.option("--purge", is_flag=True, help="Delete its files too.")
+@click.option("--purge", is_flag=True, help="Also delete its files.")
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Drop it also while a writer has it open.")
+@click.option("--force", is_flag=True, help="Drop it even while a writer has it open.")
 @on_a_lake
 def drop(
     *,
@@ -124,14 +124,13 @@ def drop(
     """Drop a table, for good. Its files stay, unless --purge is given.
 
     On a terminal it asks first, unless --yes is given. A table that a writer has open is not
-    dropped, unless --force is given: whatever that writer has not flushed is lost, and its next
+    dropped, unless --force is given: rows that the writer has not flushed are lost, and its next
     write fails.
 
-    The files of a table that was dropped without --purge are deleted when it is dropped once more,
-    with --purge and by its id.
+    To delete the files of a table that was dropped without --purge, drop it again by its id, with
+    --purge.
 
-    Files that a reader has a lease on are not deleted; `neve recover` deletes them once the lease
-    has ended.
+    Files under a reader's lease are not deleted; `neve recover` deletes them after the lease ends.
     """
     with open_lake(lake, storage_options) as catalog:
         if purge and is_table_id(name):
@@ -148,7 +147,7 @@ def drop(
     page = Page()
     if not is_done:
         page.line(f"dropped {shown_text(name)}; readers still hold its files")
-        page.line("once their leases have ended, `neve recover` deletes them")
+        page.line("`neve recover` deletes them after their leases end")
     elif purge:
         page.line(f"dropped {shown_text(name)} and deleted its files")
     else:
@@ -163,7 +162,7 @@ def drop(
 def rename(
     *, name: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Rename a table; no file moves."""
+    """Rename a table; no files move."""
     with open_lake(lake, storage_options) as catalog:
         catalog.rename_table(name, new)
     if as_json:
@@ -177,16 +176,16 @@ def rename(
     "namespace",
     required=False,
     metavar="[NAMESPACE]",
-    help="Only the tables of this namespace and those below it.",
+    help="List only the tables in this namespace and below it.",
     shell_complete=complete_namespace,
 )
 @on_a_lake
 def tables(
     *, namespace: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """List the tables of a namespace, or all of them; for a damaged table it reports what is wrong.
+    """List the tables of a namespace, or all of them; a damaged table is listed with its error.
 
-    Rows are those of the current version; changes that are only in the log are counted beside them.
+    Row counts are of the current version; changes that are only in the log are counted separately.
     """
     with open_lake(lake, storage_options) as catalog:
         names = catalog.list_tables(namespace)
@@ -208,7 +207,7 @@ def tables(
 @table_argument
 @on_a_lake
 def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Show what a table is: its files, columns, key, partitions, properties."""
+    """Show a table's files, columns, key, partitions and properties."""
     with open_lake(lake, storage_options) as catalog:
         table = catalog.load_table(name)
         unflushed = _unflushed(catalog, name)
@@ -239,7 +238,7 @@ def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json:
     "removed",
     multiple=True,
     metavar="NAME",
-    help="Remove this property, so that its default applies; may be repeated.",
+    help="Remove this property and use its default; may be repeated.",
     shell_complete=complete_property,
 )
 @on_a_lake
@@ -252,15 +251,15 @@ def set_properties(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Set properties of a table and remove others, all or none; the rest stays.
+    """Set or remove properties of a table, all or none; others stay as they are.
 
     neve reads write.parquet.compression-codec, neve.retention.versions, neve.retention.milliseconds
-    and format-version, and takes no write.format.default but parquet. Any other name that does not
-    begin with neve. is kept for you. `neve describe` shows the properties.
+    and format-version, and accepts no write.format.default but parquet. Any other name that does
+    not begin with neve. is stored for you. `neve describe` shows the properties.
     """
     if not properties and not removed:
         raise InvalidArgument(
-            "no property is named", hint="Write owner=anna, or --unset owner to remove it"
+            "no property is given", hint="Write owner=anna, or --unset owner to remove it"
         )
     given = pairs_of(properties, what="property")
     with open_lake(lake, storage_options) as catalog:
@@ -291,7 +290,7 @@ def _unflushed(catalog: Lake, name: str) -> int | None:
         with catalog.table(name, read_only=True) as table:
             return table.stats().memtable_rows
     except NeveError:
-        # The definition is shown all the same.
+        # The definition is still shown.
         return None
 
 
@@ -299,7 +298,7 @@ def _overview(catalog: Lake, name: str) -> dict[str, Json]:
     try:
         stats = catalog.load_table(name).stats()
     except NeveError as error:
-        # The others are listed all the same.
+        # The others are still listed.
         return {"name": name, "error": str(error)}
     return {
         "name": name,
@@ -330,10 +329,10 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
 @table_argument
 @on_a_lake
 def iceberg(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Show where Iceberg's metadata of a table is, and how other engines read it.
+    """Show where the Iceberg metadata of a table is, and how other engines read it.
 
-    What is not published yet is published first; this works beside a writer. Rows that are not
-    flushed yet are in no version, and no other engine sees them.
+    Versions that are not published yet are published first, even while a writer is open. Other
+    engines do not see rows that are not flushed yet.
     """
     with open_lake(lake, storage_options) as catalog:
         table = catalog.load_table(name)
@@ -363,7 +362,7 @@ def iceberg(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: 
 
 
 def one_liners(name: str, *, metadata: str, location: str) -> dict[str, str]:
-    """Give, for each engine, the line that reads a table."""
+    """Return, for each engine, the line that reads a table."""
     parsed = TableName.parse(name)
     return {
         "DuckDB": f"{_EXTENSION} {_NO_FILE_CACHE} FROM iceberg_scan('{_sql(metadata)}');",
@@ -379,5 +378,5 @@ def one_liners(name: str, *, metadata: str, location: str) -> dict[str, str]:
 
 
 def _sql(text: str) -> str:
-    """Return a text as it stands between quotes in SQL."""
+    """Escape a text for single quotes in SQL."""
     return text.replace("'", "''")

@@ -1,9 +1,8 @@
-"""Errors in the words of the command line, made from the facts that the library's wording carries.
+"""Error messages and hints in the words of the command line.
 
-The library speaks to programs: a phrase such as `OPEN_AGAIN` names Python's values and calls. Here
-are the words that can be typed instead. The code of a rule (WAL-4, MANIFEST-V1) stands before the
-message for readers who know the rules; here it comes last, or not at all where the message says
-what to do.
+The library words them for Python callers: a phrase such as `OPEN_AGAIN` names values and calls.
+This module words the same facts as something to type. The library puts the code of a rule (WAL-4,
+MANIFEST-V1) before the message; here it comes last, or is dropped where a hint says what to do.
 """
 
 import re
@@ -56,26 +55,26 @@ _WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
     Phrase.NAME_A_TAG: "`neve history` shows the tags",
     Phrase.NAME_A_VERSION: "`neve history` shows the numbers",
     Phrase.NAME_A_KEPT_VERSION: "`neve history` shows those that are kept",
-    Phrase.NAME_ONE_VERSION: "Give one of --version, --timestamp and --tag",
-    Phrase.NAME_A_TIME: "Give '2024-01-31T12:00:00+00:00', an age such as '2h ago', or "
+    Phrase.NAME_ONE_VERSION: "Use one of --version, --timestamp and --tag",
+    Phrase.NAME_A_TIME: "Write '2024-01-31T12:00:00+00:00', an age such as '2h ago', or "
     "milliseconds since 1970",
     Phrase.NOT_A_VERSION: "--{name} {number} is not the number of a version",
-    Phrase.NAME_A_NUMBER: "Give a whole number; --since 0 begins with the table",
+    Phrase.NAME_A_NUMBER: "Write a whole number; --since 0 starts at the beginning",
     Phrase.UNTIL_BEFORE_SINCE: "--until {until} is before --since {since}",
     Phrase.CHANGES_KEPT_SINCE: "Changes are kept from --since {oldest} on; to start again, scan "
     "version {oldest} and go on from there",
     Phrase.OPEN_AGAIN: "Run the command again",
     Phrase.CLOSE_THAT_WRITER: "End it, or wait for it; fuser {file} shows which process it is",
-    Phrase.ONLY_READ: "There, commands only read; to write rows, keep the lake in a directory",
-    Phrase.ROOM_FOR_A_WRITER: "A writer needs 256 KiB to begin: free as much outside of the table, "
+    Phrase.ONLY_READ: "Commands can only read there; to write rows, keep the lake in a directory",
+    Phrase.ROOM_FOR_A_WRITER: "A writer needs 256 KiB to start: free as much outside of the table, "
     "then `neve expire` and `neve gc --run` free what the table does not need. Reading works as it "
     "is",
     Phrase.FREE_SPACE: "Free space or raise the quota of the disk, then try again; `neve expire` "
     "and `neve gc --run` free what the table does not need",
     Phrase.MOUNTED_READ_ONLY: "The file system is mounted read-only: look at the kernel log; "
     "commands that read still work",
-    Phrase.UNORDERED_LISTING: "Give --storage-option listing=unordered",
-    Phrase.CREDENTIALS: "Give credentials with --storage-option",
+    Phrase.UNORDERED_LISTING: "Use --storage-option listing=unordered",
+    Phrase.CREDENTIALS: "Set credentials with --storage-option",
     Phrase.PUBLISH_FIRST: "`neve flush` publishes it, or let its writer flush",
     Phrase.NEXT_COMMIT_PUBLISHES: "Its rows are safe and need not be written again; `neve iceberg` "
     "publishes them, and so does the next commit",
@@ -96,25 +95,25 @@ _WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
     Phrase.CANNOT_HOLD: "column {column} is {type} and cannot hold {value}",
     Phrase.CANNOT_BE_ASKED: "{operator!r} cannot be asked of column {column} of type {type}",
     Phrase.CANNOT_BE_APPLIED: "{transform} cannot be applied to column {column} of type {type}",
-    Phrase.ONLY_NULL_TESTS: "Only `is null` and `is not null` work on nested columns",
+    Phrase.ONLY_NULL_TESTS: "Use `is null` or `is not null`: nested columns support nothing else",
     Phrase.USE_A_PRIMITIVE: "Use a column of a primitive type: a nested one has only `is null` and "
     "`is not null`",
-    Phrase.GIVE_A_DATE: 'Give a date, such as "2024-01-31"',
-    Phrase.GIVE_A_TIME: 'Give a time, such as "22:31:08"',
-    Phrase.GIVE_A_TIMESTAMP: 'Give a datetime without a zone, such as "2024-01-31T00:00:00"',
-    Phrase.GIVE_A_TIMESTAMPTZ: 'Give a datetime with a zone, such as "2024-01-31T00:00:00+00:00"',
-    Phrase.GIVE_A_UUID: "Give a uuid as text",
-    Phrase.GIVE_A_DECIMAL: "Give a decimal as text, with at most {digits}",
+    Phrase.GIVE_A_DATE: 'Write a date, such as "2024-01-31"',
+    Phrase.GIVE_A_TIME: 'Write a time, such as "22:31:08"',
+    Phrase.GIVE_A_TIMESTAMP: 'Write a datetime without a zone, such as "2024-01-31T00:00:00"',
+    Phrase.GIVE_A_TIMESTAMPTZ: 'Write a datetime with a zone, such as "2024-01-31T00:00:00+00:00"',
+    Phrase.GIVE_A_UUID: "Write a uuid as text",
+    Phrase.GIVE_A_DECIMAL: "Write a decimal as text, with at most {digits}",
     Phrase.SMALLER_DECIMAL: "Use at most decimal({digits},s), or string",
-    Phrase.EXPECTED_ROW: "Give the row of the same key as it was read, or null for no row",
-    Phrase.NAMED_COLUMNS: "Give the key and every column that --columns names",
+    Phrase.EXPECTED_ROW: "Write the row of the same key as it was read, or null for no row",
+    Phrase.NAMED_COLUMNS: "Include the key and every column that --columns names",
     Phrase.LEAVE_COLUMNS_OUT: "Name the columns to write, or leave --columns out to write whole "
     "rows",
 }
 
 
 def failure_message(error: NeveError) -> str:
-    """Return what was wrong and where, for the reader of a terminal."""
+    """Return what went wrong and where, for a terminal."""
     text = f"{command_words(error.message)}{error.where}"
     rule = _RULE.match(text)
     if rule is not None:
@@ -138,7 +137,7 @@ def failure_text(error: NeveError) -> str:
 
 
 def command_words(text: str) -> str:
-    """Return what the library says in words that can be typed."""
+    """Return a text of the library in words that can be typed."""
     if not isinstance(text, Wording):
         return _plain(text)
     words = _WORDS[text.phrase]
@@ -146,5 +145,5 @@ def command_words(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text in which Python's decimals are numbers as one types them."""
+    """Return the text with Python's decimals written as plain numbers."""
     return _DECIMAL.sub(r"\1", text)

@@ -1,7 +1,7 @@
-"""The classes of commands: groups that load a command when it is asked for, commands with examples.
+"""The classes of commands: groups that load a command when it is called, commands with examples.
 
-Help, completion and `--version` answer from the table of summaries alone, so that they start in a
-fraction of the time that the engine takes to load.
+Help, completion and `--version` need only the table of summaries, so they start in a fraction of
+the time that the engine takes to load.
 
 An example is a whole command line. A test runs all of them, in a lake with the table of the first
 example of `neve create`.
@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from neve.cli.interrupts import raise_when_interrupted
 
-# Commands below a group take over what the group answers to.
+# Commands below a group inherit its help options.
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
         return [*self._lazy_commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a command's module and give the command; None when there is none of the name."""
+        """Load a command's module and return the command; None for an unknown name."""
         del ctx
         lazy = self._lazy_commands.get(cmd_name)
         if lazy is None:
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is asked for, or suggest the most similar one."""
+        """Find the command, or suggest the one with the most similar name."""
         name = args[0]
         if name in self._lazy_commands or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
@@ -108,7 +108,7 @@ class DocumentedCommand(click.Command):
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, each as it is typed."""
+        """Write the examples as they are typed."""
         super().format_epilog(ctx, formatter)
         if not self.examples:
             return
@@ -126,9 +126,9 @@ class DocumentedGroup(click.Group):
 def leaf_commands(
     group: click.Group, *, below: str
 ) -> Sequence[tuple[str, click.Command, click.Context]]:
-    """Return every command that does something, by the words that call it, and its context.
+    """Return every command that is not a group, with its context and the words that call it.
 
-    Words are such as `neve scan` and `neve evolve TABLE add`.
+    For example `neve scan` and `neve evolve TABLE add`.
     """
     found: list[tuple[str, click.Command, click.Context]] = []
     context = click.Context(group, info_name=below, **group.context_settings)

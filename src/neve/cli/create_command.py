@@ -1,7 +1,6 @@
-"""`neve create`: makes a table of columns that are written down, or of those that a file has.
+"""`neve create`: creates a table with the given columns, or with those of a file.
 
-Columns are written as `name:type`, with Iceberg's names of types, and `!` after one that is never
-NULL:
+A column is `name:type`, with the type names of Iceberg, and `!` after the type if it is never NULL:
 
     neve create shop.orders id:long customer:string 'amount:decimal(9,2)!' --key id --lake ./lake
     neve create shop.orders --from orders.csv --key id 'amount:decimal(9,2)'
@@ -9,12 +8,12 @@ NULL:
 The columns of a file are inferred:
 
     parquet, arrow   the file's own schema
-    csv              the first line names columns; their cells in the first MiB say the types
-    json             members of the first 1,000 rows, in the order in which they appear
+    csv              the first line has the names; the cells in the first MiB show the types
+    json             the members of the first 1,000 rows, in order of appearance
 
-Text is a date, timestamp or uuid where every value is written like one. A number that begins with
-zeros, or has more digits than its type holds, is text: nothing is lost. A column in which only
-NULL was seen is text, too.
+A text column is a date, timestamp or uuid if every value is written like one. A number that begins
+with zeros, or has more digits than its type holds, is text, so that nothing is lost. A column with
+only NULL is text, too.
 """
 
 import csv
@@ -79,7 +78,7 @@ _CELLS: Final[tuple[tuple[str, pa.DataType], ...]] = (
     (r"[+-]?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", pa.float64()),
     *_SPELLED,
 )
-# Rows are only cut out of a file, and fit any table for that.
+# Rows are only cut out of the file, so any schema will do.
 _ANY_TABLE: Final = TableSchema.from_arrow(
     pa.schema([pa.field("id", pa.int64(), nullable=False)]), primary_key=["id"]
 )
@@ -102,12 +101,12 @@ def infer_schema(
                     raw, form, source=source, memory_limit=memory_limit, stack=stack
                 )
                 fields = [
-                    # What others note beside their columns is theirs.
+                    # Metadata of other writers is not kept.
                     pa.field(each.name, _without_null(each.type), nullable=each.nullable)
                     for each in decoded.schema()
                 ]
     if not fields:
-        raise InvalidArgument(f"{source} has no columns", hint="Name columns: id:long")
+        raise InvalidArgument(f"{source} has no columns", hint="Name the columns, such as id:long")
     return pa.schema(fields)
 
 
@@ -121,7 +120,7 @@ def _csv_fields(stream: BinaryIO, source: str, delimiter: str) -> list[ArrowFiel
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidArgument(
             f"{source} cannot be read as CSV: {error}",
-            hint="Check the delimiter, and that the file is UTF-8 and has a head",
+            hint="Check the delimiter, and that the file is UTF-8 and has a header line",
         ) from None
     if not rows:
         raise InvalidArgument(f"{source} is empty", hint="Its first line names columns")
@@ -130,7 +129,7 @@ def _csv_fields(stream: BinaryIO, source: str, delimiter: str) -> list[ArrowFiel
             f"the first line of {source} names {len(rows[0]):,} columns",
             limit=_COLUMNS_MAX,
             actual=len(rows[0]),
-            hint="Check the delimiter, and that the file has a head",
+            hint="Check the delimiter, and that the file has a header line",
         )
     names, cells = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = zip(*cells, strict=True) if cells else ([] for _ in names)
@@ -171,7 +170,7 @@ def _json_type(name: str, values: Sequence[object]) -> pa.DataType:
 
 
 def _plain(value: object) -> object:
-    """Return numbers with fractions as those that columns have by default."""
+    """Return decimals as floats, also inside: columns of fractions are double by default."""
     match value:
         case Decimal():
             return float(value)
@@ -184,7 +183,7 @@ def _plain(value: object) -> object:
 
 
 def _without_null(arrow_type: pa.DataType) -> pa.DataType:
-    """Take text for what only NULL is known of, also inside."""
+    """Replace the null type by text, also in nested types."""
     if pa.types.is_null(arrow_type):
         return pa.string()
     if pa.types.is_list(arrow_type):
@@ -204,7 +203,7 @@ def _text_type(texts: Iterable[str], forms: Sequence[tuple[str, pa.DataType]]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
-    """The table to be."""
+    """The table to create."""
 
     name: str
     schema: pa.Schema
@@ -233,7 +232,7 @@ class _Wish:
     "columns",
     nargs=-1,
     metavar="[COLUMN:TYPE]...",
-    help="Its columns, such as id:long, 'amount:decimal(9,2)', ts:timestamptz, or 'day:date!'.",
+    help="The columns, such as id:long, 'amount:decimal(9,2)', ts:timestamptz, or 'day:date!'.",
 )
 @click.option(
     "--key",
@@ -248,10 +247,10 @@ class _Wish:
     "--from",
     "file",
     metavar="FILE",
-    help="Take the columns of this CSV, JSON, Parquet or Arrow file.",
+    help="Use the columns of this CSV, JSON, Parquet or Arrow file.",
     shell_complete=complete_file,
 )
-@click.option("--load", is_flag=True, help="With --from: write the rows of the file, too.")
+@click.option("--load", is_flag=True, help="With --from: also write the rows of the file.")
 @file_options("With --from: ")
 @click.option(
     "--partition-by",
@@ -263,8 +262,7 @@ class _Wish:
     "--sort-by",
     multiple=True,
     metavar="COLUMN",
-    help="Column of the key, from the first on, that other engines are asked to sort by; may be "
-    "repeated.",
+    help="Leading column of the key that other engines should sort by; may be repeated.",
 )
 @click.option(
     "--property",
@@ -274,7 +272,7 @@ class _Wish:
     help="Property of the table; may be repeated.",
 )
 @click.option(
-    "--exists-ok", is_flag=True, help="Accept a table that exists and has the same definition."
+    "--exists-ok", is_flag=True, help="Accept an existing table with the same definition."
 )
 @on_a_lake
 def create(
@@ -295,16 +293,15 @@ def create(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make a table, and its namespace and the lake when missing.
+    """Create a table, and its namespace and the lake if they do not exist.
 
-    A column is name:type, with Iceberg's names of types: boolean, int, long, float, double,
+    A column is name:type, with the type names of Iceberg: boolean, int, long, float, double,
     decimal(p,s), date, time, timestamp, timestamptz, string, uuid, binary, fixed(n), list<type>,
-    map<type, type>, struct<name: type, ...>. With ! after the type it is never NULL; columns of
-    the key never are.
+    map<type, type>, struct<name: type, ...>. With ! after the type it is never NULL; key
+    columns never are.
 
-    With --from, the columns are those of a file. Parquet and Arrow files say the types; for CSV and
-    JSON they are inferred from the first rows. A COLUMN:TYPE that is also written replaces
-    the type of that column.
+    With --from, the columns are those of a file. Parquet and Arrow files have types; for CSV and
+    JSON they are inferred from the first rows. A COLUMN:TYPE replaces the type of that column.
     """
     source = _source_of(file, form, delimiter, memory_limit, load=load)
     wish = _Wish(
@@ -343,12 +340,12 @@ def _source_of(
     *,
     load: bool,
 ) -> ImportWish | None:
-    """Return the file that columns are taken from, if there is one; raises InvalidArgument."""
+    """Return the file to take columns from, if there is one; raises InvalidArgument."""
     if file is None:
         if load or (form, delimiter, memory_limit) != (None, None, None):
             raise InvalidArgument(
-                "--load, --format, --delimiter and --memory-limit belong to --from",
-                hint="Name a file: --from FILE",
+                "--load, --format, --delimiter and --memory-limit need --from",
+                hint="Add --from FILE",
             )
         return None
     if file == STANDARD_INPUT and load:
@@ -365,7 +362,7 @@ def _source_of(
 
 
 def _make(catalog: Lake, wish: _Wish, *, exists_ok: bool) -> bool:
-    """Make the table; returns whether it is new, raises AlreadyExists."""
+    """Create the table; returns whether it is new, raises AlreadyExists."""
 
     def make(*, exists_ok: bool) -> None:
         catalog.create_table(
@@ -402,7 +399,7 @@ def _schema_of(columns: tuple[str, ...], source: ImportWish | None) -> pa.Schema
     if source is None:
         if not given:
             raise InvalidArgument(
-                "the table has no columns", hint="Name them, such as id:long, or --from FILE"
+                "the table has no columns", hint="Name them, such as id:long, or use --from FILE"
             )
         return pa.schema(given)
     found = infer_schema(

@@ -5,8 +5,8 @@
     neve evolve shop.orders move note --after id
     neve evolve shop.orders partition-by 'day(ts)' 'bucket(16, id)'
 
-Each is one Version, and works beside a writer: it learns of the change within seconds, and rows it
-writes until then fit the new schema like all rows that exist.
+Each commits one Version, even while a writer is open: the writer sees the change within seconds,
+and rows it writes until then fit the new schema as existing rows do.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from neve.model.scalar_values import Unfit
 Change = Callable[[Evolution], None]
 
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
-# A column to sort by begins with - when it descends, and may go on with any letter.
+# A column to sort by begins with - if it descends, and any letter may follow.
 _DESCENDING: Final = {"help_option_names": ["--help"], "ignore_unknown_options": True}
 
 
@@ -37,10 +37,10 @@ _DESCENDING: Final = {"help_option_names": ["--help"], "ignore_unknown_options":
 @table_argument
 @click.pass_context
 def evolve(context: click.Context, name: str) -> None:
-    """Change columns, partitions or sort order of a table; each command is one version.
+    """Change the columns, partitions or sort order of a table; each command commits one version.
 
-    Dotted names reach fields inside: address.zip of a struct, tags.element of a list, prices.value
-    of a map. No file is rewritten.
+    Dotted names are nested fields: address.zip in a struct, tags.element in a list, prices.value
+    in a map. No file is rewritten.
     """
     context.obj = name
 
@@ -54,7 +54,7 @@ def evolve(context: click.Context, name: str) -> None:
 @click.argument(
     "column", metavar="COLUMN:TYPE", help="The new column, or address.zip:int in a struct."
 )
-@click.option("--default", metavar="VALUE", help="What it is in rows that do not have it.")
+@click.option("--default", metavar="VALUE", help="Its value in rows that do not have it.")
 @on_a_lake
 @click.pass_obj
 def add(
@@ -66,10 +66,9 @@ def add(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Add a column after the others, or a field to a struct.
+    """Add a column at the end, or a field to a struct.
 
-    With ! after the type it is never NULL, and needs a default. Types are those of `neve create`,
-    and list<long>, map<string, long>, struct<street: string, zip: int>.
+    With ! after the type it is never NULL, and needs a default. Types are those of `neve create`.
     """
     asked = column_of(column)
     wanted = normalize_type(asked.type, column=asked.name)
@@ -87,7 +86,7 @@ def add(
     nargs=-1,
     required=True,
     metavar="COLUMN...",
-    help="Columns, or fields inside.",
+    help="Columns, or nested fields.",
     shell_complete=complete_column,
 )
 @on_a_lake
@@ -100,7 +99,7 @@ def drop(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Drop columns or fields; versions that exist still show them."""
+    """Drop columns or fields; existing versions still have them."""
 
     def change(e: Evolution) -> None:
         for column in columns:
@@ -111,9 +110,9 @@ def drop(
 
 @evolve.command(examples=["neve evolve shop.orders rename customer buyer"])
 @click.argument(
-    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+    "column", metavar="COLUMN", help="A column, or a nested field.", shell_complete=complete_column
 )
-@click.argument("new", metavar="NEW", help="Its new name; of a field, the last part.")
+@click.argument("new", metavar="NEW", help="Its new name; for a field, only the last part.")
 @on_a_lake
 @click.pass_obj
 def rename(
@@ -125,7 +124,7 @@ def rename(
 
 @evolve.command(examples=["neve evolve shop.orders move customer --after amount"])
 @click.argument(
-    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+    "column", metavar="COLUMN", help="A column, or a nested field.", shell_complete=complete_column
 )
 @click.option("--first", is_flag=True, help="Before all others.")
 @click.option(
@@ -147,12 +146,12 @@ def move(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Put a column elsewhere in the order of columns, a field in that of its struct."""
+    """Move a column within the table, or a field within its struct."""
     places = [first, after is not None, before is not None].count(True)
     if places != 1:
         raise InvalidArgument(
-            f"{counted(places, 'place')} given for the column instead of one",
-            hint="Give one of --first, --after and --before",
+            f"{counted(places, 'place')} given for the column, not one",
+            hint="Use one of --first, --after and --before",
         )
 
     def change(e: Evolution) -> None:
@@ -177,8 +176,8 @@ def widen(
     asked = column_of(column)
     if not asked.nullable:
         raise InvalidArgument(
-            f"the column {column!a} is asked to be never NULL",
-            hint="Leave the ! out: rows with NULL may exist",
+            f"the column {column!a} cannot become required",
+            hint="Leave out the !: rows with NULL may exist",
         )
     _evolve(
         name,
@@ -191,15 +190,15 @@ def widen(
 
 @evolve.command(
     examples=[
-        "neve evolve shop.orders default customer nobody",
+        "neve evolve shop.orders default customer guest",
         "neve evolve shop.orders default customer --none",
     ]
 )
 @click.argument(
-    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+    "column", metavar="COLUMN", help="A column, or a nested field.", shell_complete=complete_column
 )
 @click.argument("value", required=False, metavar="[VALUE]", help="The default, as text.")
-@click.option("--none", "is_none", is_flag=True, help="Take the default away.")
+@click.option("--none", "is_none", is_flag=True, help="Remove the default.")
 @on_a_lake
 @click.pass_obj
 def default(
@@ -212,11 +211,11 @@ def default(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Set what a column is in rows to come that leave it out; rows that exist stay."""
+    """Set the value of a column in new rows that leave it out; existing rows do not change."""
     if (value is None) != is_none:
         raise InvalidArgument(
             "both a default and --none are given" if is_none else "no default is given",
-            hint="Give a value, or --none",
+            hint="Write a value, or --none",
         )
 
     def change(e: Evolution) -> None:
@@ -228,14 +227,14 @@ def default(
 
 @evolve.command(examples=["neve evolve shop.orders nullable customer"])
 @click.argument(
-    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+    "column", metavar="COLUMN", help="A column, or a nested field.", shell_complete=complete_column
 )
 @on_a_lake
 @click.pass_obj
 def nullable(
     name: str, *, column: str, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Let a required column or field be NULL from now on."""
+    """Allow NULL in a required column or field."""
     _evolve(name, lambda e: e.make_nullable(column), lake, storage_options, as_json=as_json)
 
 
@@ -247,7 +246,7 @@ def nullable(
     ],
 )
 @click.argument("fields", nargs=-1, metavar="[FIELD]...", help="Partition fields, such as day(ts).")
-@click.option("--none", "is_none", is_flag=True, help="Do not divide rows to come.")
+@click.option("--none", "is_none", is_flag=True, help="Do not partition new rows.")
 @on_a_lake
 @click.pass_obj
 def partition_by(
@@ -259,7 +258,7 @@ def partition_by(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Divide rows to come by fields such as day(ts) or bucket(16, id); files that exist stay."""
+    """Partition new rows by fields such as day(ts) or bucket(16, id); existing files stay."""
     _check_given(fields, is_none=is_none)
     _evolve(name, lambda e: e.set_partition_by(fields), lake, storage_options, as_json=as_json)
 
@@ -276,7 +275,7 @@ def partition_by(
     help="The first columns of the key, in its order.",
     shell_complete=complete_column,
 )
-@click.option("--none", "is_none", is_flag=True, help="Ask for no order.")
+@click.option("--none", "is_none", is_flag=True, help="Declare no order.")
 @on_a_lake
 @click.pass_obj
 def sort_by(
@@ -288,7 +287,7 @@ def sort_by(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Ask other engines that write rows for the order of the key, which files have anyway."""
+    """Declare the order of the key to other engines that write; neve's files have it anyway."""
     _check_given(columns, is_none=is_none)
     _evolve(name, lambda e: e.set_sort_by(columns), lake, storage_options, as_json=as_json)
 
@@ -297,7 +296,7 @@ def _check_given(words: tuple[str, ...], *, is_none: bool) -> None:
     if bool(words) == is_none:
         raise InvalidArgument(
             "both fields and --none are given" if is_none else "no fields are given",
-            hint="Give fields, or --none alone",
+            hint="Write fields, or --none alone",
         )
 
 
@@ -307,8 +306,8 @@ def _read_default(column: str, wanted: pa.DataType, text: str) -> object:
         return text_reader(wanted)(text)
     except Unfit as unfit:
         raise InvalidArgument(
-            f"the default of column {shown(column)} is no {type_name(wanted)}: {unfit.reason}",
-            hint="Give a value of that type",
+            f"the default of column {shown(column)} is not {type_name(wanted)}: {unfit.reason}",
+            hint="Write a value of that type",
         ) from None
 
 
@@ -335,4 +334,4 @@ def _evolve(
     elif is_changed:
         Page().line(f"{shown_text(table.name)} is at version {version:,}, schema {schema_id:,}")
     else:
-        Page().line(f"{shown_text(table.name)} is so already")
+        Page().line(f"{shown_text(table.name)} has not changed")

@@ -1,15 +1,15 @@
-"""What a failed command says on standard error, and the code it ends with.
+"""What a failed command writes to standard error, and its exit code.
 
-The codes are in `EXIT_CODE_WORDS`: 2 to 6 go by the error's group, see `neve.errors`; 130 and 141
-are as shells count them.
+`EXIT_CODE_WORDS` lists the codes: 2 to 6 are the groups of `neve.errors`; 130 and 141 follow the
+convention of shells.
 
-An error is one line `neve: what and where`, and under it what to do. It stands below what the
-command has shown before it failed. With `--json` it is one JSON document on a line:
+An error is one line `neve: what and where`, with the hint below it. It follows what the command
+printed before it failed. With `--json` it is one JSON document on a line:
 
     {"error": {"kind": "NotFound", "message": "…", "hint": "…", "exit_code": 2}}
 
-and more members where the error has them: path, offset, column, version, details. An error of many
-rows has details: a line for each of the first ones.
+and path, offset, column, version and details where the error has them. An error about many rows
+has details: a line for each of the first ones.
 """
 
 import json
@@ -33,12 +33,10 @@ OUTPUT_CLOSED: Final = 141
 EXIT_CODE_WORDS: Final = {
     0: "done",
     BUG: "a bug in neve",
-    EXIT_CODES[NextMove.FIX_THE_CALL]: "fix the call: wrong usage, a name that is not there or is "
-    "taken, rows that do not fit",
-    EXIT_CODES[
-        NextMove.TRY_AGAIN
-    ]: "try again: another writer was first, storage or the output did "
-    "not take it, or it is committed and not published yet",
+    EXIT_CODES[NextMove.FIX_THE_CALL]: "fix the call: wrong usage, a name that does not exist or "
+    "is taken, rows that do not fit",
+    EXIT_CODES[NextMove.TRY_AGAIN]: "try again: another writer was first, storage or the output "
+    "failed, or it is committed but not published yet",
     EXIT_CODES[NextMove.REOPEN]: "reopen: another process has the table open for writing",
     EXIT_CODES[NextMove.LOOK_AT_THE_DATA]: "look at the data: something is damaged",
     EXIT_CODES[NextMove.RAISE_A_LIMIT]: "raise a limit",
@@ -46,13 +44,13 @@ EXIT_CODE_WORDS: Final = {
     INTERRUPTED: "interrupted from the keyboard",
     OUTPUT_CLOSED: "the reader of the output stopped reading",
 }
-"""All codes that a command ends with, and what each of them means."""
+"""Every exit code, and what it means."""
 
 _FACTS: Final = ("path", "offset", "column", "version", "details")
 
 
 class Interrupted(Exception):
-    """A stop from the keyboard, with what was done until then and how to go on."""
+    """An interrupt from the keyboard, with what was done until then and how to continue."""
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
@@ -60,7 +58,7 @@ class Interrupted(Exception):
 
 
 class Declined(Exception):
-    """A question was answered with no, so nothing was done; with how to do it all the same."""
+    """A question was answered with no, so nothing was done; the hint says how to do it anyway."""
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
@@ -68,7 +66,7 @@ class Declined(Exception):
 
 
 def report_failure(error: BaseException, *, as_json: bool = False) -> int:
-    """Say on standard error what went wrong; return the exit code."""
+    """Write what went wrong to standard error; return the exit code."""
     with suppress(OutputClosed, OutputFailed):
         sys.stdout.flush()
     if isinstance(error, OutputClosed):
@@ -78,12 +76,12 @@ def report_failure(error: BaseException, *, as_json: bool = False) -> int:
         return error.exit_code
     if was_interrupted() and not isinstance(error, Interrupted):
         error = KeyboardInterrupt()
-    code, message, hint = _told(error)
+    code, message, hint = _described(error)
     if as_json:
         facts = {name: getattr(error, name, None) for name in _FACTS}
         known: dict[str, Json] = {name: fact for name, fact in facts.items() if fact is not None}
-        told: dict[str, Json] = {"kind": type(error).__name__, "message": message, "hint": hint}
-        _print(json.dumps({"error": told | known | {"exit_code": code}}))
+        named: dict[str, Json] = {"kind": type(error).__name__, "message": message, "hint": hint}
+        _print(json.dumps({"error": named | known | {"exit_code": code}}))
         return code
     below: list[str] = [*getattr(error, "details", ()), *([] if hint is None else [hint])]
     lines = [f"neve: {shown_text(message)}", *(f"      {shown_text(line)}" for line in below)]
@@ -91,7 +89,7 @@ def report_failure(error: BaseException, *, as_json: bool = False) -> int:
     return code
 
 
-def _told(error: BaseException) -> tuple[int, str, str | None]:
+def _described(error: BaseException) -> tuple[int, str, str | None]:
     """Return exit code, message and hint of an error."""
     match error:
         case OutputFailed():

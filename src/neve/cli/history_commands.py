@@ -32,7 +32,7 @@ from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
 @table_argument
 @on_a_lake
 def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Show the versions of a table that are kept, the oldest first."""
+    """Show the retained versions of a table, oldest first."""
     with open_lake(lake, storage_options) as catalog:
         table = catalog.load_table(name)
         if as_json:
@@ -57,7 +57,7 @@ def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: 
     show_default="the current one",
     help="The version to name.",
 )
-@click.option("--remove", is_flag=True, help="Take the name away instead.")
+@click.option("--remove", is_flag=True, help="Remove the tag instead.")
 @on_a_lake
 def tag(
     *,
@@ -69,22 +69,22 @@ def tag(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Name a version of a table, so that it is kept for good; a name that is taken moves.
+    """Tag a version of a table, so that it never expires; an existing tag moves.
 
-    Works beside a writer. Rows that are not flushed yet are in no version.
+    Works while a writer is open. Rows that are not flushed yet are not in any version.
     """
     if tag_name.isdigit() and not remove:
         raise InvalidArgument(
             f"the tag {tag_name} would look like the number of a version",
-            hint=f"Name it first: neve tag {shown_text(name)} v{tag_name} --version {tag_name}",
+            hint=f"Use another name: neve tag {shown_text(name)} v{tag_name} --version {tag_name}",
         )
     if remove and version is not None:
-        raise InvalidArgument("a version is given to --remove", hint="Give the name alone")
+        raise InvalidArgument("--remove does not take a version", hint="Leave out --version")
     with (
         open_lake(lake, storage_options) as catalog,
         catalog.table(name, read_only=True) as table,
     ):
-        # A handle for reading only changes nothing; tags need no writer.
+        # Tags need no writer, and a read-only handle has no side effects.
         in_catalog = catalog.load_table(name)
         work = in_catalog.stored.work
         if remove:
@@ -100,11 +100,11 @@ def tag(
         return
     page = Page()
     if tagged is None:
-        page.line(f"took the tag {shown_text(tag_name)} away")
+        page.line(f"removed the tag {shown_text(tag_name)}")
         return
     page.line(f"tagged version {tagged:,} as {shown_text(tag_name)}")
     if unflushed:
-        page.line(f"{counted(unflushed, 'change')} not in it: they are not flushed yet")
+        page.line(f"{counted(unflushed, 'change')} not in it, because not flushed yet")
 
 
 @click.command(
@@ -125,13 +125,13 @@ def tag(
 @click.option(
     "--tag",
     metavar="TAG",
-    help="Back to the version with this tag.",
+    help="Go back to the version with this tag.",
     shell_complete=complete_tag,
 )
 @click.option(
     "--timestamp",
     metavar="TIME",
-    help="Back to the version that was current at this time: 2024-01-31T12:00:00+00:00, or 2h ago.",
+    help="Go back to the version of this time: 2024-01-31T12:00:00+00:00, or 2h ago.",
 )
 @on_a_lake
 def rollback(
@@ -145,18 +145,18 @@ def rollback(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make an old version of a table the current one again.
+    """Make an old version of a table current again.
 
-    It becomes a new version: what came after it stays in the history until it expires.
+    This commits a new version: later versions stay in the history until they expire.
     """
     if version is not None and version_option is not None:
-        raise InvalidArgument("the version is said twice", hint="Give VERSION or --version")
+        raise InvalidArgument("the version is given twice", hint="Use VERSION or --version")
     asked = version if version_option is None else version_option
     if asked is None and tag is None and timestamp is None:
         raise InvalidArgument(
             "no version is given to go back to",
-            hint=f"Say `neve rollback {shown_text(name)} VERSION`, or --tag or --timestamp; "
-            f"`neve history {shown_text(name)}` shows them",
+            hint=f"Run `neve rollback {shown_text(name)} VERSION`, or --tag or --timestamp; "
+            f"`neve history {shown_text(name)}` shows the versions",
         )
     with (
         open_lake(lake, storage_options) as catalog,
@@ -202,7 +202,7 @@ def rollback(
     "output",
     type=click.Choice([form.value for form in RowForm]),
     show_default="as FILE is named, otherwise table",
-    help="How to give the changes; parquet needs FILE, and --follow takes table or jsonl.",
+    help="Output format; parquet needs FILE, and --follow takes table or jsonl.",
 )
 @wide_option
 @on_a_lake
@@ -219,11 +219,11 @@ def changes(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show what happened to rows of a table, or write it to FILE.
+    """Show the changes to the rows of a table, or write them to FILE.
 
-    Commits come in their order, rows of one by key; of an update the row before comes first. Each
-    row says in _change_type what happened to it: insert, update_preimage, update_postimage or
-    delete. Rows that are not flushed yet are in no version.
+    Changes are in the order of commits, and by key within a commit; the old row of an update comes
+    before the new one. _change_type is insert, update_preimage, update_postimage or delete. Rows
+    that are not flushed yet are not in any version.
     """
     form = asked_form(output, file, as_json=as_json)
     if follow:
@@ -242,17 +242,17 @@ def changes(
 def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> None:
     if until is not None:
         raise InvalidArgument(
-            "both --follow and --until are given", hint="To follow is to go on without an end"
+            "both --follow and --until are given", hint="Leave out --until: --follow does not end"
         )
     if file not in {None, STANDARD_OUTPUT}:
         raise InvalidArgument(
-            "a file appears when it is whole, and with --follow it never is",
-            hint="Leave FILE out, and send the output where you want it",
+            "a file appears when it is complete, and with --follow it never is",
+            hint="Leave out FILE, and redirect the output",
         )
     if form not in {RowForm.TABLE, RowForm.JSONL}:
         raise InvalidArgument(
             f"{form.value} is one document, and with --follow it never ends",
-            hint="Say --format jsonl",
+            hint="Use --format jsonl",
         )
 
 
@@ -296,7 +296,7 @@ def _drawing(schema: pa.Schema, page: Page, *, wide: bool) -> RowTable:
 
 
 def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return times of commits in their shortest form: to the millisecond, in UTC."""
+    """Return the times of commits as text: to the millisecond, in UTC."""
     place = batch.schema.get_field_index(COMMIT_TIMESTAMP)
     times = cast("list[datetime]", batch.column(place).to_pylist())
     texts = [f"{each:%Y-%m-%dT%H:%M:%S}.{each.microsecond // 1_000:03}Z" for each in times]
@@ -304,7 +304,7 @@ def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _shown_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with times of commits in the unit that columns of tables have."""
+    """Return the schema with times of commits in the time unit of table columns."""
     place = schema.get_field_index(COMMIT_TIMESTAMP)
     shown = pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False)
     return schema.set(place, shown)

@@ -1,9 +1,9 @@
 """`neve import`: writes the rows of a file into a table.
 
-1. A file is read twice: first to find all rows that do not fit, then to write. Nothing is
-   written when there are any, and they are reported.
-2. With --keep-good it is read once: rows that do not fit are counted and passed over.
-3. Standard input can be read only once. It is written as it comes, until a row does not fit.
+1. A file is read twice: first to find all rows that do not fit, then to write. If there are any,
+   they are reported and nothing is written.
+2. With --keep-good it is read once: rows that do not fit are counted and skipped.
+3. Standard input can be read only once. It is written as it arrives, until a row does not fit.
 """
 
 from bisect import insort
@@ -50,7 +50,7 @@ _BATCH_ROWS: Final = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportWish:
-    """What is to be imported, and how."""
+    """What to import, and how."""
 
     file: str
     form: ImportForm
@@ -74,7 +74,7 @@ class ImportDone:
 
 
 def file_options(when: str = "") -> Callable[[Command], Command]:
-    """Return the options that say how a file is read; `when` begins their help."""
+    """Return the options for reading a file; `when` begins their help."""
 
     def decorate(command: Command) -> Command:
         form = click.option(
@@ -118,15 +118,15 @@ def file_options(when: str = "") -> Callable[[Command], Command]:
     default=_BATCH_ROWS,
     show_default=True,
     metavar="N",
-    help="Rows that are written at a time, all or none.",
+    help="Rows per write; each write is all or nothing.",
 )
 @written_columns
-@click.option("--keep-good", is_flag=True, help="Pass over rows that do not fit, write the others.")
+@click.option("--keep-good", is_flag=True, help="Skip rows that do not fit, write the others.")
 @click.option(
     "--refused",
     "refused_file",
     metavar="FILE",
-    help="The same, and write the rows that do not fit to this file, to be corrected.",
+    help="The same, and write rows that do not fit to this file, for correction.",
     shell_complete=complete_file,
 )
 @on_a_lake
@@ -145,22 +145,22 @@ def import_rows(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write the rows of a file into a table that is there; - is standard input.
+    """Write the rows of a file into an existing table; - is standard input.
 
-    CSV, JSON, Parquet and Arrow files are read, CSV and JSON also compressed: .gz, .bz2, .zst,
-    .lz4. JSON is one object to a line, an array of objects, or what `neve scan` wrote. Columns
-    are found by name. A row replaces the one of its key, so an import that was cut off can be
+    The file is CSV, JSON, Parquet or Arrow; CSV and JSON may be compressed: .gz, .bz2, .zst, .lz4.
+    JSON is one object per line, an array of objects, or the output of `neve scan`. Columns are
+    matched by name. A row replaces the row with the same key, so an interrupted import can be
     repeated. At the end the rows are committed as a version.
 
-    When rows do not fit, nothing is written and the exit code is 2: up to 1,000 bad rows are
+    If rows do not fit, nothing is written and the exit code is 2: up to 1,000 bad rows are
     collected, and the first 20 are printed with their lines. With --keep-good or --refused the
-    other rows are written, and the exit code is 0. Standard input is written as it comes, until a
-    row does not fit.
+    other rows are written, and the exit code is 0. Standard input is written as it arrives, until
+    a row does not fit.
 
-    With --columns, only these and the key are taken from the file. The other columns of rows that
-    are there stay as they are.
+    With --columns, only these and the key are read from the file. Existing rows keep their other
+    columns.
 
-    In CSV and JSON, decimals, dates, times and uuids are text, bytes are hexadecimal text.
+    In CSV and JSON, decimals, dates, times and uuids are text; bytes are hexadecimal text.
     """
     wish = ImportWish(
         file=file,
@@ -191,7 +191,7 @@ def import_into(table: Table, wish: ImportWish) -> ImportDone:
 
 
 def _check(table: Table, wish: ImportWish) -> None:
-    """Read the whole file without writing; raises SchemaMismatch that names all wrong rows."""
+    """Read the whole file without writing; raises SchemaMismatch that lists the wrong rows."""
     refused = RefusedRows(is_bounded=True)
     names = names_of(wish.columns, table.schema)
     engine = open_table_of(table).engine
@@ -233,7 +233,7 @@ def _write(table: Table, wish: ImportWish, done: ImportDone) -> None:
 
 
 def _write_good(table: Table, wish: ImportWish, done: ImportDone) -> None:
-    """Write and flush the rows that fit, and pass over the others."""
+    """Write and flush the rows that fit, and skip the others."""
     names = names_of(wish.columns, table.schema)
 
     def write(batch: pa.RecordBatch) -> None:
@@ -258,9 +258,9 @@ def _without_refused(
     refused: RefusedRows,
     given: int,
 ) -> int:
-    """Attempt a batch, each time without the row that was refused; return how many rows are left.
+    """Try a batch again without each row that is refused; return how many rows fit.
 
-    `given` counts the rows of the file that were given before the batch.
+    `given` counts the rows of the file before the batch.
     """
     gone: list[int] = []
     left = batch
@@ -271,7 +271,7 @@ def _without_refused(
             if error.row is None:
                 raise
             row = given + nth_left(error.row, gone)
-            # Files without lines have no text that could be kept.
+            # Files without lines have no text to keep.
             text = rows.text_of(row) if refused.keeps_text else b""
             insort(gone, row - given)
             left = _all_but(left, error.row)
@@ -304,14 +304,14 @@ def _opened(
 
 @contextmanager
 def _telling_how_far(table: Table, done: ImportDone) -> Iterator[None]:
-    """Let an interrupt say what is in the table by then."""
+    """Add to an interrupt how many rows are in the table."""
     try:
         yield
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; {counted(done.rows, 'row')} or more of the file "
             f"{'is' if done.rows == 1 else 'are'} in the table {shown_text(table.name)}",
-            hint="Import the file again: rows that are written again stay the same",
+            hint="Import the file again: writing a row twice is harmless",
         ) from None
 
 
@@ -321,7 +321,7 @@ def _count(done: ImportDone, rows: int, imported: ImportedRows, tell: TellProgre
 
 
 def tell_import(name: str, wish: ImportWish, done: ImportDone, *, as_json: bool) -> None:
-    """Say what was written."""
+    """Print what was written."""
     if as_json:
         facts: dict[str, Json] = {
             "table": name,
@@ -347,17 +347,17 @@ def tell_import(name: str, wish: ImportWish, done: ImportDone, *, as_json: bool)
 def _check_wish(wish: ImportWish) -> None:
     if wish.refused_file is not None and wish.form not in TEXT_FORMS:
         raise InvalidArgument(
-            f"{wish.form} has no lines that could be kept",
-            hint="Say --keep-good, which names the rows by their numbers",
+            f"--refused cannot keep rows of {wish.form}, which has no lines",
+            hint="Use --keep-good, which lists the rows by number",
         )
     if wish.delimiter is None:
         return
     if wish.form is not ImportForm.CSV:
         raise InvalidArgument(
-            f"a delimiter is given for {wish.form}", hint="Leave it out: only CSV has one"
+            f"--delimiter does not apply to {wish.form}", hint="Leave it out: only CSV has one"
         )
     if len(wish.delimiter) != 1 or not wish.delimiter.isascii():
         raise InvalidArgument(
             f"the delimiter {wish.delimiter!a} is not one ASCII character",
-            hint="Give one such as ;",
+            hint="Use one such as ;",
         )

@@ -1,4 +1,4 @@
-"""ImportedRows: the rows of a file in batches that fit a table, whatever the file's form.
+"""The rows of a file, in batches that fit a table: ImportedRows for every form, CsvRows for CSV.
 
     form      names                               is read
     csv       .csv, .tsv                          in blocks of some megabytes
@@ -6,22 +6,17 @@
     parquet   .parquet, .pq                       batch by batch
     arrow     .arrow, .feather, .ipc, .arrows     batch by batch; an IPC file or stream
 
-CSV and JSON lines may be compressed: .gz, .bz2, .zst, .lz4. No more than a few batches are in
-memory, however long the file is. Parquet and Arrow are decoded in a child process, see
-`neve.inspect.decoder_process`.
+CSV and JSON lines may be compressed: .gz, .bz2, .zst, .lz4. Only a few batches are in memory at a
+time. Parquet and Arrow are decoded in a child process, see `neve.inspect.decoder_process`.
 
-CsvRows: rows of a table out of the cells of a CSV file.
+The first line of a CSV file names columns of the table, in any order; the others get their default
+or NULL. A cell holds a value in its text form, see `neve.cli.value_forms`. An empty cell is NULL,
+and "" is an empty text. Cells are converted column by column. If that fails, they are converted
+again cell by cell, which accepts more forms and finds the cell that is wrong.
 
-The first line names columns of the table, in any order; those that are left out become their
-default or NULL. A cell holds a value in its text form, see `neve.cli.value_forms`. Nothing between
-two commas is NULL, and "" is a text without letters.
-
-Cells are converted column by column. Where that does not succeed, it is done again cell by cell,
-which takes more forms, and says which cell is wrong.
-
-A wrong row is named by the line on which it begins, as `file:line`. A file is read again to find
-it: lines without anything in them and cells with line breaks count. What cannot be read again, such
-as a pipe, is taken to have a line for each row.
+A wrong row is reported with the line it begins on, as `file:line`. The file is read again to find
+it, because empty lines and line breaks in cells count. An input that cannot be read again, such as
+a pipe, is assumed to have one line per row.
 """
 
 import csv
@@ -65,18 +60,18 @@ from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import similar_name_hint
 
-_HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a head"
+_HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a header line"
 _BLOCK_BYTES: Final = 16 << 20
 _HEAD_BYTES: Final = 1 << 16
 _COLUMNS_MIN_MAX: Final = 10_000
 _CELL_BY_CELL: Final = NESTED_KINDS | {TypeKind.TIME}
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _DELIMITERS: Final = (",", ";", "\t", "|")
-# Arrow counts the head as row 1, and no line without anything in it.
+# Arrow counts the header as row 1, and does not count empty lines.
 _WRONG_ROW: Final = re.compile(r"CSV parse error: Row #(\d+): (.*)", re.DOTALL)
 
 OpenAgain: TypeAlias = Callable[[], BinaryIO]
-"""Opens the file once more, from its beginning."""
+"""Opens the file again, from its beginning."""
 
 
 class CsvRows:
@@ -92,9 +87,9 @@ class CsvRows:
         open_again: OpenAgain | None = None,
         refused: RefusedRows | None = None,
     ) -> None:
-        """Take a schema, and how messages name the file.
+        """Take the schema, and the name of the file in messages.
 
-        `columns` reads these and the key only. With `refused`, rows that are wrong go there, and
+        With `columns`, only these and the key are read. With `refused`, wrong rows go there, and
         the others are read.
         """
         self._schema = schema
@@ -103,15 +98,15 @@ class CsvRows:
         self._codec = codec_of(schema, columns)
         self._readers = {column.name: text_reader(column.type) for column in schema.columns}
         self._needed = None if columns is None else self._codec.schema.arrow_schema.names
-        # Names that are not in the table are refused one by one, when all of them are read.
+        # Names that are not in the table are refused one by one, after all are read.
         self._columns_max = _COLUMNS_MIN_MAX + 2 * len(schema.columns)
         self._open_again = open_again
         self._refused = refused
-        # Places of rows that are not given: those that have other numbers of cells, and all.
+        # Places of skipped rows: those with a wrong number of cells, and all.
         self._cut_off: list[int] = []
         self._gone: list[int] = []
         self._unsaid: list[tuple[int, str, str]] = []
-        # Of the rows that were given last: how many came before them, and their cells.
+        # The last batch: how many rows came before it, and its cells.
         self._given_before = 0
         self._given: pa.RecordBatch | None = None
 
@@ -143,22 +138,22 @@ class CsvRows:
             raise self._unreadable(str(error)) from error
 
     def place_of(self, row: int) -> str:
-        """Name the line on which a row begins; rows are counted from 0 as they were given."""
+        """Return the line a row begins on; rows are counted from 0, without skipped ones."""
         return self.places_of([self.stands_at(row)])[0]
 
     def stands_at(self, row: int) -> int:
-        """Return where a row stands in the file, counted from 0 below the head, with all others."""
+        """Return the number of a row in the file, from 0 below the header, with skipped ones."""
         return nth_left(row, self._gone)
 
     def places_of(self, rows: Sequence[int]) -> list[str]:
-        """Name the lines on which rows begin, counted as they stand in the file."""
+        """Return the lines that rows begin on, by their numbers in the file."""
         lines = {row: row + 2 for row in rows}
         if self._open_again is not None:
             lines |= _lines_of_rows(self._open_again(), self._delimiter, frozenset(rows))
         return [f"{self._source}:{lines[row]}" for row in rows]
 
     def text_of(self, row: int) -> bytes:
-        """Return one of the rows that were given last as a line of CSV."""
+        """Return a row of the last batch as a line of CSV."""
         assert self._given is not None, "rows were given"
         (cells,) = self._given.slice(row - self._given_before, 1).to_pylist()
         return self._line([*cells.values()])
@@ -175,7 +170,7 @@ class CsvRows:
         return f'"{doubled}"'
 
     def _cut_off_row(self, row: pcsv.InvalidRow) -> Literal["skip", "error"]:
-        """Decide about a row that has another number of cells than the head."""
+        """Decide about a row whose number of cells differs from the header."""
         if self._refused is None or row.number is None:
             return "error"
         self._cut_off.append(row.number - 2)
@@ -185,9 +180,9 @@ class CsvRows:
         return "skip"
 
     def _refuse_cut_off(self) -> None:
-        """Hand over the rows that were cut off while a block was read, before the head is known."""
+        """Refuse the rows that were skipped while a block was read, before the header was known."""
         for place, words, text in self._unsaid:
-            assert self._refused is not None, "without it nothing is cut off"
+            assert self._refused is not None, "without it no row is skipped"
             error = SchemaMismatch(words, hint=_HINT)
             self._refused.add(error, place=place, text=text.encode())
         self._unsaid = []
@@ -229,7 +224,7 @@ class CsvRows:
                     column=name,
                     hint=self._other_delimiter(name)
                     or similar_name_hint(name, self._schema.arrow_schema.names)
-                    or "The first line of the file names its columns",
+                    or "Check the first line of the file, which names its columns",
                 )
             if counts[name] > 1:
                 raise SchemaMismatch(
@@ -241,11 +236,11 @@ class CsvRows:
                 raise SchemaMismatch(
                     f"column {shown(name)} is missing from {self._source}",
                     column=name,
-                    hint="Give the key and every column that --columns names",
+                    hint="Include the key and every column that --columns names",
                 )
 
     def _other_delimiter(self, name: str) -> str | None:
-        """Suggest the delimiter with which a name would be names of columns."""
+        """Suggest a delimiter that splits the name into names of columns."""
         for mark in _DELIMITERS:
             parts = [part.strip().strip('"') for part in name.split(mark)]
             if (
@@ -254,7 +249,7 @@ class CsvRows:
                 and any(part in self._schema for part in parts)
             ):
                 said = "$'\\t'" if mark == "\t" else f"'{mark}'"
-                return f"Its cells seem to be separated otherwise: say --delimiter {said}"
+                return f"Its cells seem to have another delimiter: use --delimiter {said}"
         return None
 
     def _converted(self, given: pa.RecordBatch, before: int) -> pa.RecordBatch:
@@ -296,18 +291,18 @@ class CsvRows:
         return self._codec.decode_many(rows)
 
     def _given_line(self, number: int) -> bytes:
-        """Return a row of the batch that is converted as a line."""
+        """Return a row of the current batch as a line."""
         return self.text_of(self._given_before + number)
 
     def _keep_given(self, wrong: Sequence[int]) -> None:
-        """Forget the cells of the rows that are not given."""
+        """Drop the cells of skipped rows."""
         if wrong and self._given is not None:
             kept = sorted({*range(self._given.num_rows)}.difference(wrong))
             self._given = self._given.take(pa.array(kept, pa.int64()))
 
 
 def _first_line(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """Read a stream as far as its first line; returns that, and the stream with it."""
+    """Read the first line of a stream; return it, and the stream including it."""
     head = b""
     while b"\n" not in head and len(head) < _BLOCK_BYTES and (more := stream.read(_HEAD_BYTES)):
         head += more
@@ -315,7 +310,7 @@ def _first_line(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream, with what was read of it already."""
+    """A stream, with the bytes that were already read from it."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         super().__init__()
@@ -342,16 +337,16 @@ def _value(name: str, read: Callable[[str], object], text: str) -> object:
 
 
 def _lines_of_rows(stream: BinaryIO, delimiter: str, rows: frozenset[int]) -> dict[int, int]:
-    """Find the lines on which rows begin, and close the stream; those that are not there lack."""
+    """Find the lines that rows begin on, and close the stream; rows not found are left out."""
     found: dict[int, int] = {}
-    # The head is the row before the first.
+    # The header is row -1.
     place, lines_before = -1, 0
     with (
         io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as texts,
-        suppress(csv.Error),  # such as a cell longer than this reader takes
+        suppress(csv.Error),  # such as a cell longer than this reader allows
     ):
         reader = csv.reader(texts, delimiter=delimiter)
-        # A loop over rows: it runs once, for a message.
+        # Slow, but it runs once, for a message.
         for cells in reader:
             if cells:
                 if place in rows:
@@ -364,7 +359,7 @@ def _lines_of_rows(stream: BinaryIO, delimiter: str, rows: frozenset[int]) -> di
 
 
 def _column(texts: ArrowArray, arrow_type: pa.DataType) -> ArrowArray:
-    """Convert a column of cells at once; raises ValueError or ArrowException when it cannot."""
+    """Convert a column of cells at once; raises ValueError or ArrowException if it cannot."""
     kind = kind_of(arrow_type)
     if kind in _CELL_BY_CELL:
         raise ValueError(f"cells of {kind} are converted one by one")
@@ -396,7 +391,7 @@ _TAB: Final = "\t"
 
 
 class ImportForm(StrEnum):
-    """What a file is."""
+    """The format of a file."""
 
     CSV = "csv"
     JSONL = "jsonl"
@@ -418,28 +413,28 @@ _SUFFIXES: Final = {
     ".ipc": ImportForm.ARROW,
 }
 TEXT_FORMS: Final = frozenset({ImportForm.CSV, ImportForm.JSONL})
-"""Forms with lines."""
+"""Forms that have lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRows:
-    """Batches to come, and how far they are."""
+    """The batches of a file, and how far it was read."""
 
     batches: Iterator[pa.RecordBatch]
     position: Callable[[], int]
-    """Bytes that were read so far."""
+    """Bytes read so far."""
     byte_count: int | None
-    """Length of the file; None where it is not known."""
+    """Length of the file; None if unknown."""
     source: str
-    """How messages name the file."""
+    """The name of the file in messages."""
     place_of: PlaceOf
-    """Names the place of one of the rows that were given last."""
+    """Returns the line or number of a row of the last batch, as text."""
     stands_at: Callable[[int], int]
-    """Returns the place of one of the last rows among all rows."""
+    """Returns the number of a row of the last batch among all rows."""
     places_of: PlacesOf
-    """Names the places of rows as they stand."""
+    """Returns lines or numbers of rows by their numbers among all rows, as text."""
     text_of: Callable[[int], bytes]
-    """Returns one of the last rows as it stands in the file."""
+    """Returns the text of a row of the last batch."""
 
 
 def form_of(path: str) -> ImportForm:
@@ -455,16 +450,16 @@ def form_of(path: str) -> ImportForm:
         )
     if form is None:
         raise InvalidArgument(
-            "standard input does not say in which format it is"
+            "the format of standard input is unknown"
             if path == STANDARD_INPUT
-            else f"the name {path} does not say in which format the file is",
-            hint=f"Say --format {', '.join(ImportForm)}",
+            else f"the name {path} does not show the format of the file",
+            hint=f"Use --format {', '.join(ImportForm)}",
         )
     return form
 
 
 def source_of(path: str) -> str:
-    """Return how messages name a file."""
+    """Return the name of a file in messages."""
     return "standard input" if path == STANDARD_INPUT else path
 
 
@@ -474,7 +469,7 @@ def delimiter_of(path: str, wished: str | None) -> str:
 
 
 def opened_text(path: str, form: ImportForm, stack: ExitStack) -> tuple[BinaryIO, BinaryIO]:
-    """Open a file, as it is and unpacked; raises typed errors, also while it is read."""
+    """Open a file, raw and unpacked; raises typed errors, also while it is read."""
     stack.enter_context(_typed_failures(source_of(path)))
     raw = _opened(path, stack)
     return raw, _unpacked(raw, path) if form in TEXT_FORMS else raw
@@ -492,15 +487,15 @@ def open_rows(
     columns: Sequence[str] | None = None,
     refused: RefusedRows | None = None,
 ) -> Iterator[ImportedRows]:
-    """Open a file of rows; raises typed errors, also while batches are taken.
+    """Open a file of rows; raises typed errors, also while batches are read.
 
-    `columns` are those that are wanted besides the key, in files of text: others are not read.
-    `refused` takes rows that are wrong; without it the first one is an error.
+    `columns` are those to read besides the key, in text files. `refused` takes wrong rows; without
+    it the first one is an error.
     """
     source = source_of(path)
     with ExitStack() as stack, _typed_failures(source):
         raw = _opened(path, stack)
-        # Before anybody reads ahead.
+        # Before a reader reads ahead.
         byte_count = _length(raw)
         stream = raw
         if form in TEXT_FORMS:
@@ -540,7 +535,7 @@ def open_rows(
 
 
 class _NumberedRows:
-    """Rows of files without lines: they are named by their numbers, and have no text."""
+    """Rows of files without lines: messages name them by number, and they have no text."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -567,7 +562,7 @@ def _typed_failures(source: str) -> Iterator[None]:
     except pa.ArrowException as error:
         raise _damaged(error, source) from error
     except OSError as error:
-        # What cannot be unpacked is an OSError of Arrow's, without the system's number.
+        # Arrow raises an OSError without errno for what it cannot unpack.
         known = _damaged if error.errno is None else _cannot_read
         raise known(error, source) from error
 
@@ -575,7 +570,7 @@ def _typed_failures(source: str) -> Iterator[None]:
 def _damaged(error: Exception, source: str) -> NeveError:
     return InvalidArgument(
         f"{source} cannot be read: {str(error).partition(chr(10))[0]}",
-        hint="Check that the file is whole, and its form: --format says another one",
+        hint="Check that the file is complete, or use another --format",
     )
 
 
@@ -620,7 +615,7 @@ class DecodedFile:
         memory_limit: int | None,
         stack: ExitStack,
     ) -> None:
-        """Take an open file; it is kept in a temporary file first when it has no handle."""
+        """Take an open file; one without a handle is copied to a temporary file first."""
         if form is ImportForm.PARQUET and not raw.seekable():
             raise InvalidArgument(
                 "Parquet cannot be read from a pipe", hint="Write it to a file, and name that file"
@@ -632,11 +627,11 @@ class DecodedFile:
         self._position = 0
 
     def position(self) -> int:
-        """Return how many bytes of the file were read."""
+        """Return how many bytes of the file were read so far."""
         return self._position
 
     def schema(self) -> pa.Schema:
-        """Return the schema that the file has; raises typed errors."""
+        """Return the schema of the file; raises typed errors."""
         with self._typed_failures(), self._process("schema", 1) as process:
             return next(process.frames()).reader().schema
 
@@ -696,10 +691,10 @@ def _cannot_read(error: OSError, source: str) -> NeveError:
             return InvalidArgument(f"{source} is a directory", hint="Name one file in it")
         case PermissionError():
             return Unavailable(
-                f"this user may not read {source}", hint="Ask its owner for the right"
+                f"this user may not read {source}", hint="Ask its owner for permission"
             )
         case _:
             return Unavailable(
                 f"could not read {source}: {error.strerror or error}",
-                hint="Find the cause, then try again: rows that are written again stay the same",
+                hint="Find the cause, then try again: writing a row twice is harmless",
             )

@@ -1,4 +1,4 @@
-"""`neve inspect`: shows the content of a file, as a drawing or as JSON; a command for each kind."""
+"""`neve inspect`: shows the content of a file as a drawing or JSON; one command per kind."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ _PAYLOADS: Final = {PayloadKind.BATCH: "write batches", PayloadKind.EDIT: "versi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogWish:
-    """How the logs are to be shown."""
+    """How to show the logs."""
 
     as_json: bool
     limit: int | None
@@ -41,7 +41,7 @@ class _LogWish:
     hex_only: bool
     strict: bool
     follows: bool = False
-    """Whether an empty line is to stand before the drawing."""
+    """Whether an empty line precedes the drawing."""
 
 
 @click.command(
@@ -60,13 +60,13 @@ class _LogWish:
     "--json",
     "as_json",
     is_flag=True,
-    help="A JSON document instead of a drawing; of several files, one document after the other.",
+    help="Write JSON instead of a drawing, one document per file.",
 )
 @click.option(
     "--limit",
     type=WholeNumber(),
     metavar="N",
-    help="Show at most N records of each file, and the parts up to the last of them "
+    help="Show at most N records of each file, and the parts up to the last one "
     f"[default: {_RECORDS_DRAWN} in a drawing, all in JSON].",
 )
 @click.option(
@@ -80,11 +80,11 @@ class _LogWish:
 @click.option(
     "--payload",
     type=click.Choice([kind.value for kind in PayloadKind]),
-    help="What the records hold: batches of rows, or version edits, which say what files joined or "
-    "left a database [default: edit for files named MANIFEST-*, otherwise batch].",
+    help="What the records hold: batches of rows, or version edits, which add or remove files "
+    "[default: edit for files named MANIFEST-*, otherwise batch].",
 )
 @click.option("--hex", "hex_only", is_flag=True, help="Show bytes as hexadecimal, even text.")
-@click.option("--strict", is_flag=True, help="End with exit code 5 when anything is damaged.")
+@click.option("--strict", is_flag=True, help="Exit with code 5 if anything is damaged.")
 def wal(
     *,
     files: tuple[str, ...],
@@ -101,9 +101,9 @@ def wal(
     differ in their checksums; and MANIFEST files of RocksDB and LevelDB. FILE is a file, or - for
     standard input.
 
-    A damaged log is shown as far as it can be read. Where reading a log of neve ends, and why, is
-    what recovery would say of it as the last log of its table. Of several files those that cannot
-    be shown are reported and passed over; the exit code is that of the first of them.
+    A damaged log is shown as far as it can be read. For a log of neve, the end and its reason are
+    what recovery would report if it was the last log of its table. Files that cannot be shown are
+    reported and skipped; the exit code is that of the first one.
     """
     wish = _LogWish(
         as_json=as_json,
@@ -127,7 +127,7 @@ def wal(
 
 
 def _show_log(file: str, wish: _LogWish, *, name: str | None = None) -> None:
-    """Show one log, under another name than its own where that would not tell it from others."""
+    """Show one log, as `name` where several files may have the same name."""
     with open_inspected(file) as opened:
         if wish.start_offset >= opened.byte_count:
             raise InvalidArgument(
@@ -187,7 +187,7 @@ def _refuse_wrong_payload(inspection: LogInspection, path: str) -> None:
     if other is not None:
         raise InvalidArgument(
             f"{path} is a log of {_PAYLOADS[other]}, not of {_PAYLOADS[inspection.payload]}",
-            hint=f"Say --payload {other}, or leave --payload out",
+            hint=f"Use --payload {other}, or leave out --payload",
         )
 
 
@@ -198,7 +198,7 @@ def _refuse_wrong_payload(inspection: LogInspection, path: str) -> None:
     type=click.Path(path_type=str),
     help="A Puffin file, such as one in the directory deletes of a table.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of a drawing.")
 @click.option(
     "--limit",
     type=WholeNumber(),
@@ -208,11 +208,11 @@ def _refuse_wrong_payload(inspection: LogInspection, path: str) -> None:
         f"{_POSITIONS_IN_JSON:,} in JSON]."
     ),
 )
-@click.option("--strict", is_flag=True, help="End with exit code 5 when a vector is damaged.")
+@click.option("--strict", is_flag=True, help="Exit with code 5 if a vector is damaged.")
 def dv(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
-    """Show which rows the deletion vectors of a Puffin file mark, in which data files.
+    """Show the data files and rows that the deletion vectors of a Puffin file mark.
 
-    Other blobs of the file are listed. A damaged vector is shown as such, beside the others.
+    Other blobs are listed. A damaged vector is reported, and the others are still shown.
     """
     if Path(path).is_dir():
         raise InvalidArgument(
@@ -241,19 +241,19 @@ def dv(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
     type=click.Path(path_type=str),
     help="A file of a manifest store, or the directory of a store.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of a drawing.")
 @click.option(
     "--limit",
     type=WholeNumber(),
     metavar="N",
     help=f"Show at most N records [default: {_LINES_DRAWN} in a drawing, all in JSON].",
 )
-@click.option("--strict", is_flag=True, help="End with exit code 5 when anything is damaged.")
+@click.option("--strict", is_flag=True, help="Exit with code 5 if anything is damaged.")
 def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
     """Show a HEAD, segment, checkpoint or lease, the manifest of a version, or a whole store.
 
-    A store is a directory such as manifest/catalog. Of a damaged store everything is shown that can
-    be read.
+    A store is a directory such as manifest/catalog. A damaged store is shown as far as it can be
+    read.
     """
     drawn = _LINES_DRAWN if limit is None else limit
     if not Path(path).is_dir():
@@ -263,7 +263,7 @@ def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> No
     tree = store_tree(path, limit=limit, drawn=drawn)
     _show(tree, as_json=as_json)
     if strict and tree.find_problems():
-        # What is wrong has been shown.
+        # The drawing says what is wrong.
         raise Corruption("the manifest store is damaged", path=path)
 
 
@@ -274,7 +274,7 @@ def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> No
     type=click.Path(path_type=str),
     help="A data file of a table, or any other Parquet file.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of a drawing.")
 @click.option(
     "--limit",
     type=WholeNumber(),
@@ -284,16 +284,16 @@ def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> No
 @click.option(
     "--strict",
     is_flag=True,
-    help="End with exit code 5 when anything is damaged, 6 when pages were not decoded.",
+    help="Exit with code 5 if anything is damaged, 6 if pages were not decoded.",
 )
 @memory_option
 def sst(
     *, path: str, as_json: bool, limit: int | None, strict: bool, memory_limit: int | None
 ) -> None:
-    """Show a data file: what its footer says, its columns, row groups and checksums.
+    """Show a data file: its footer, columns, row groups and checksums.
 
-    Reads any Parquet file, your own or not. A damaged file is shown as far as it can be read.
-    Pages that take more memory than the limit are reported and not decoded.
+    Reads any Parquet file. A damaged file is shown as far as it can be read.
+    Pages that need more memory than the limit are reported and not decoded.
     """
     with open_inspected(path) as opened:
         memory_bytes = memory_for(opened.byte_count, memory_limit)

@@ -1,12 +1,12 @@
 """What Ctrl-C does, from the first moment of the process to the last.
 
-    while modules are loaded     the process ends at once: nothing is begun that could be half done
+    while modules are loaded     the process exits at once: nothing has started yet
     while a command runs         KeyboardInterrupt: the command closes what it opened, and the root
-                                 says in one line how far it came, whatever became of the exception
-                                 on its way
-    after a command              the process ends at once: everything is said and written
+                                 reports in one line how far it came, even if other code replaced
+                                 the exception
+    after a command              the process exits at once: everything is written
 
-In each case the exit code is 130 and there is no traceback. Where interrupts are ignored, as in a
+The exit code is always 130, and there is no traceback. Where interrupts are ignored, as in a
 shell's background jobs, they stay ignored.
 """
 
@@ -23,13 +23,13 @@ _received: Final[list[int]] = []
 
 
 def end_at_once_when_interrupted() -> None:
-    """Let Ctrl-C end the process with one line, while nothing is begun or everything is done."""
+    """Let Ctrl-C end the process with one line, before a command starts or after it is done."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _raise):
         signal.signal(signal.SIGINT, _end)
 
 
 def raise_when_interrupted() -> None:
-    """Let Ctrl-C be a KeyboardInterrupt again: from here on there is something to close."""
+    """Let Ctrl-C raise KeyboardInterrupt again: from here on there is something to close."""
     if signal.getsignal(signal.SIGINT) is _end:
         _received.clear()
         signal.signal(signal.SIGINT, _raise)

@@ -1,6 +1,6 @@
-"""Rows out of JSON: lines, an array, or the document that `neve scan` writes.
+"""Rows from JSON: lines, an array, or the document that `neve scan` writes.
 
-    {"id": 1}                            JSON lines: one object to a line
+    {"id": 1}                            JSON lines: one object per line
     {"id": 2}
 
     [{"id": 1}, {"id": 2}]               an array of objects, on one line or many
@@ -10,13 +10,12 @@
       "rows": [{"id": 1}, {"id": 2}]
     }
 
-The first line that is not blank says which one it is: `[` begins an array, and `{` alone on a line
-can only begin a document. A wrong line is named as `file:line`, a wrong row of an array by its
-number, and the error names the column. Blank lines are passed over. However long the input is, no
-more than one batch of it is in memory.
+The first line that is not blank decides: `[` begins an array, and `{` alone on a line can only
+begin a document. An error has the place of the row, `file:line` or its number in an array, and the
+column. Blank lines are skipped. Only one batch of the input is in memory at a time.
 
-Where only some columns are written, an object has the key and all of those; other columns of the
-table in it are passed over.
+If only some columns are written, an object must have the key and all of these; its other columns
+are ignored.
 """
 
 import re
@@ -38,15 +37,15 @@ from neve.model.schema import TableSchema
 
 LINE_BYTES_MAX: Final = 64 << 20
 BATCH_BYTES: Final = 32 << 20
-"""A batch ends after so many bytes of input, however few rows they are."""
+"""A batch ends after this many bytes of input, however few rows they are."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-JSON_FORMS: Final = "Write JSON lines, one object to a line, or one array of objects"
+JSON_FORMS: Final = "Write JSON lines, one object per line, or one array of objects"
 _HEAD_BYTES: Final = 1 << 16
 _CHUNK_BYTES: Final = 1 << 20
 _ARRAY: Final = b"["
 _DOCUMENT: Final = b"{"
-# Members whose values are numbers, texts and the like, and after them the array of rows.
+# Members with scalar values, then the array of rows.
 _BEFORE_ROWS: Final = re.compile(
     rb"""\s*\{\s*(?:"[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*"rows"\s*:\s*\["""
 )
@@ -72,9 +71,9 @@ class JsonRows:
         columns: Sequence[str] | None = None,
         refused: RefusedRows | None = None,
     ) -> None:
-        """Take a schema, and how messages name the place that the rows come from.
+        """Take the schema, and the name of the input in messages.
 
-        `columns` reads these and the key only. With `refused`, lines that are wrong go there, and
+        With `columns`, only these and the key are read. With `refused`, wrong lines go there, and
         the others are read.
         """
         self._refused = refused
@@ -83,7 +82,7 @@ class JsonRows:
         self._readers = {column.name: json_reader(column.type) for column in schema.columns}
         self._needed = [] if columns is None else self._codec.schema.arrow_schema.names
         self._unasked = frozenset(self._readers).difference(self._codec.schema.arrow_schema.names)
-        # Of the rows that were given last: how many came before them, and their lines.
+        # The last batch: how many rows came before it, and its lines.
         self._rows_before = 0
         self._lines_given: list[int] = []
         self._contents_given: list[bytes] = []
@@ -91,7 +90,7 @@ class JsonRows:
     def row(self, text: str, *, line: int | None = None) -> bytes:
         """Return one row as the codec of the schema encodes it; raises typed errors."""
         where = self._source if line is None else self._named(line)
-        # The end of a line is a line of its own to who parses it.
+        # The parser would count the end of the line as another line.
         text = text.rstrip()
         try:
             members = parse_json(text)
@@ -112,7 +111,7 @@ class JsonRows:
                 raise SchemaMismatch(
                     f"{where}: column {shown(name)} is missing",
                     column=name,
-                    hint="Give the key and every column that --columns names",
+                    hint="Include the key and every column that --columns names",
                 )
         values: dict[str, object] = {}
         for name, value in members.items():
@@ -120,7 +119,7 @@ class JsonRows:
                 continue
             reader = self._readers.get(name)
             try:
-                # What the table does not have is refused by the codec, with the nearest name.
+                # The codec refuses unknown columns, and suggests the nearest name.
                 values[name] = value if value is None or reader is None else reader(value)
             except Unfit as unfit:
                 column = f"{name}.{unfit.path}" if unfit.path else name
@@ -143,7 +142,7 @@ class JsonRows:
         return self._codec.decode(row)
 
     def place_of(self, row: int) -> str:
-        """Name the line of a row, counted from 0, of the batch that was given last."""
+        """Return the place of a row of the last batch; rows are counted from 0."""
         place = row - self._rows_before
         if not 0 <= place < len(self._lines_given):
             return self._source
@@ -154,7 +153,7 @@ class JsonRows:
         return self._lines_given[row - self._rows_before]
 
     def places_of(self, lines: Sequence[int]) -> list[str]:
-        """Name lines."""
+        """Return the places of lines."""
         return [*map(self._named, lines)]
 
     def text_of(self, row: int) -> bytes:
@@ -194,7 +193,7 @@ class JsonRows:
             text = content.decode()
         except UnicodeDecodeError as error:
             raise InvalidArgument(
-                f"{self._named(line)}: no UTF-8, at byte {error.start:,} of the line",
+                f"{self._named(line)}: not UTF-8, at byte {error.start:,} of the line",
                 hint="Convert the file: iconv -t utf-8",
             ) from None
         return self.row(text, line=line)
@@ -213,7 +212,7 @@ class JsonRows:
                 raise LimitExceeded(
                     f"{self._source}:{line}: longer than {LINE_BYTES_MAX:,} bytes",
                     limit=LINE_BYTES_MAX,
-                    hint="Write one JSON object to a line",
+                    hint="Write one JSON object per line",
                 )
             if line == 1:
                 content = content.removeprefix(BYTE_ORDER_MARK)
@@ -236,7 +235,7 @@ class JsonFileRows(JsonRows):
         return f"{self._source}, row {line:,}" if self._is_array else super()._named(line)
 
     def texts(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Return the texts of rows as they stand, with their lines or numbers."""
+        """Return the texts of rows, with their lines or numbers."""
         return self._lines(stream)
 
     def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -244,7 +243,7 @@ class JsonFileRows(JsonRows):
         head = [*_head(stream)]
         begin = b"".join(head).removeprefix(BYTE_ORDER_MARK).strip()
         if not begin.startswith(_ARRAY) and begin != _DOCUMENT:
-            # A source of lines needs nothing else of a stream.
+            # Reading lines needs no other method of a stream.
             yield from super()._lines(cast("BinaryIO", _Rejoined(head, stream)))
             return
         self._is_array = True
@@ -256,7 +255,7 @@ class JsonFileRows(JsonRows):
         yield from enumerate(elements, start=1)
 
     def _opened(self, read: bytes, stream: BinaryIO) -> bytes:
-        """Read a document up to its array of rows; return what was read after its beginning."""
+        """Read a document up to its array of rows; return what was read of the array."""
         while len(read) < _HEAD_BYTES and (chunk := stream.read(_HEAD_BYTES)):
             read += chunk
             begun = _BEFORE_ROWS.match(read)
@@ -267,9 +266,9 @@ class JsonFileRows(JsonRows):
         )
 
     def _elements(self, opened: bytes, stream: BinaryIO, *, end: bytes) -> Iterator[bytes]:
-        """Cut an array into its elements, whatever they are."""
+        """Split an array into its elements."""
         buffer, begun, at, depth, given = b"", 0, 0, 0, 0
-        # As much again as there is of an element, so that a long one is not gone through often.
+        # Doubles the buffer each time, so that a long element is not scanned often.
         chunk = opened or stream.read(_CHUNK_BYTES)
         while chunk:
             buffer, at, begun = buffer[begun:] + chunk, at - begun, 0
@@ -286,7 +285,7 @@ class JsonFileRows(JsonRows):
                 if is_over or (piece == b"," and depth == 0):
                     element = buffer[begun : found.start()]
                     if not is_over or given or element.strip():
-                        # A row is kept as a line, and between its words a break is a blank.
+                        # A row becomes one line; in JSON a line break is like a space.
                         yield element.replace(b"\n", b" ").strip()
                     given, begun = given + 1, at
                 if is_over:
@@ -302,8 +301,8 @@ class JsonFileRows(JsonRows):
                 )
             chunk = stream.read(max(_CHUNK_BYTES, len(buffer) - begun))
         raise InvalidArgument(
-            f"{self._named(given + 1)}: the array ends in the middle of it, or has no ]",
-            hint="Check that the file is whole",
+            f"{self._named(given + 1)}: the array ends inside it, or has no ]",
+            hint="Check that the file is complete",
         )
 
     def _check_end(self, read: bytes, stream: BinaryIO, end: bytes) -> None:
@@ -312,12 +311,12 @@ class JsonFileRows(JsonRows):
             rest += chunk.strip()
         if rest != end:
             raise InvalidArgument(
-                f"{self._source}: not only blanks after the end of the array", hint=JSON_FORMS
+                f"{self._source}: there is text after the end of the array", hint=JSON_FORMS
             )
 
 
 class _Rejoined:
-    """The lines of a stream, with those before that were read already."""
+    """The lines of a stream, with those that were already read."""
 
     def __init__(self, head: list[bytes], stream: BinaryIO) -> None:
         self._head = head
@@ -333,7 +332,7 @@ class _Rejoined:
 
 
 def _head(stream: BinaryIO) -> Iterator[bytes]:
-    """Read up to the first line that is not blank, and that only as far as it shows the form."""
+    """Read up to the first line that is not blank, and only as much of it as shows the form."""
     while piece := stream.readline(_HEAD_BYTES):
         yield piece
         if piece.removeprefix(BYTE_ORDER_MARK).strip():

@@ -1,25 +1,22 @@
-"""The `neve` command: which subcommands there are, and how every one of them ends.
+"""The `neve` command: the table of its subcommands, how each ends, shell completion, `neve demo`.
 
-    neve demo                 shows what neve does, for real
+    neve demo                 runs the demo of a checkout: examples/demo, not in the package
     neve create … set         tables of a lake by name
     neve put … import         rows of a table
     neve history … rollback   versions of a table
     neve flush … recover      upkeep of tables
     neve inspect wal FILE…    takes files apart
 
-Only this package reads the environment and writes to standard output. Command modules are loaded
-when they are asked for; a new command is a line in the table below.
+Only this package reads the environment and writes to standard output. The module of a command is
+loaded when the command is called; a new command is a line in the table below.
 
-`neve --install-completion`: teaches a shell to complete neve's commands and options.
+`neve --install-completion` writes click's completion script, which calls neve for the words:
 
     bash   <data>/bash-completion/completions/neve      <data> is $XDG_DATA_HOME or ~/.local/share
     fish   <config>/fish/completions/neve.fish          <config> is $XDG_CONFIG_HOME or ~/.config
     zsh    ~/.zfunc/_neve
 
-Each shell loads the file by itself, zsh once its directory is on the search path. The script is
-click's; it calls neve for the words.
-
-`neve demo`: plays the demo of a checkout; the demo itself is an example, outside the package.
+Each shell loads the file by itself, zsh once its directory is on the search path.
 """
 
 import importlib
@@ -51,7 +48,7 @@ _AFTERWARDS: Final = {
 
 
 def install_completion_option() -> click.Option:
-    """Make the option; it does its work as soon as it is met, and ends the command."""
+    """Make the option, which does its work when it is parsed, and ends the command."""
     return click.Option(
         ["--install-completion"],
         type=click.Choice([*_SHELLS, _FROM_ENVIRONMENT]),
@@ -61,7 +58,7 @@ def install_completion_option() -> click.Option:
         expose_value=False,
         metavar="[bash|zsh|fish]",
         callback=_install,
-        help="Teach the shell to complete neve's commands; without a value, the shell in $SHELL.",
+        help="Install completion of neve's commands; without a value, for the shell in $SHELL.",
     )
 
 
@@ -82,7 +79,7 @@ def _install(ctx: click.Context, _parameter: click.Parameter, value: str | None)
         raise Unavailable(
             f"could not write the completion script: {error.strerror}",
             path=str(path),
-            hint="Make the directory writable, or say which shell: --install-completion bash",
+            hint="Make the directory writable, or name a shell: --install-completion bash",
         ) from error
     click.echo(f"wrote {path}")
     click.echo(_AFTERWARDS[shell])
@@ -95,8 +92,8 @@ def _detected_shell() -> str:
         raise InvalidArgument(
             f"the shell {shell!r} in $SHELL cannot complete neve"
             if shell
-            else "$SHELL does not say which shell this is",
-            hint="Say which: --install-completion bash, zsh or fish",
+            else "$SHELL does not name a shell",
+            hint="Name one: --install-completion bash, zsh or fish",
         )
     return shell
 
@@ -120,7 +117,7 @@ _COMMANDS: Final = {
     "demo": LazyCommand(
         "neve.cli.main", "demo", "Show what neve does, with real files and a real crash"
     ),
-    "create": LazyCommand("neve.cli.create_command", "create", "Make a table"),
+    "create": LazyCommand("neve.cli.create_command", "create", "Create a table"),
     "drop": LazyCommand("neve.cli.catalog_commands", "drop", "Drop a table, for good"),
     "rename": LazyCommand("neve.cli.catalog_commands", "rename", "Rename a table"),
     "tables": LazyCommand("neve.cli.catalog_commands", "tables", "List tables"),
@@ -139,25 +136,25 @@ _COMMANDS: Final = {
     ),
     "history": LazyCommand("neve.cli.history_commands", "history", "Show the versions of a table"),
     "changes": LazyCommand(
-        "neve.cli.history_commands", "changes", "Show what happened to rows, version by version"
+        "neve.cli.history_commands", "changes", "Show the changes to rows, version by version"
     ),
     "evolve": LazyCommand(
-        "neve.cli.evolve_command", "evolve", "Change columns, partitions or sort order of a table"
+        "neve.cli.evolve_command", "evolve", "Change the columns, partitions or sort order"
     ),
-    "tag": LazyCommand("neve.cli.history_commands", "tag", "Name a version, so that it is kept"),
+    "tag": LazyCommand("neve.cli.history_commands", "tag", "Tag a version, so that it is kept"),
     "rollback": LazyCommand(
-        "neve.cli.history_commands", "rollback", "Make an old version the current one again"
+        "neve.cli.history_commands", "rollback", "Make an old version current again"
     ),
     "iceberg": LazyCommand(
         "neve.cli.catalog_commands", "iceberg", "Show how other engines read a table"
     ),
-    "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit what is only in the log"),
+    "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit rows of the log"),
     "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
-    "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Let old versions go"),
+    "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Expire old versions"),
     "gc": LazyCommand("neve.cli.upkeep_commands", "gc", "Delete files that are not needed"),
     "verify": LazyCommand("neve.cli.upkeep_commands", "verify", "Check all files of a table"),
     "recover": LazyCommand(
-        "neve.cli.upkeep_commands", "recover", "Bring catalog and tables together"
+        "neve.cli.upkeep_commands", "recover", "Reconcile the catalog with its tables"
     ),
     "inspect": LazyCommand(
         "neve.cli.main", "inspect", "Take a file of a table apart, down to the bytes"
@@ -186,23 +183,23 @@ inspect: Final = LazyGroup(
 
 
 def keep_log_lines_quiet() -> None:
-    """Take the library's log lines, and show none of them.
+    """Drop the library's log lines.
 
-    Without any handler Python prints warnings and errors by itself, in the middle of a drawing or
-    below an error that says the same in better words.
+    Without a handler, Python would print warnings and errors in the middle of a drawing, or below
+    an error that says the same.
     """
     logging.getLogger(_LIBRARY).addHandler(logging.NullHandler())
 
 
 def verbose_option() -> click.Option:
-    """Make the option; it holds for the one command that it is given with."""
+    """Make the option, which applies to one command."""
     return click.Option(
         ["-v", "--verbose"],
         is_flag=True,
         is_eager=True,
         expose_value=False,
         callback=_show_log_lines,
-        help="Show what the library logs, on standard error.",
+        help="Write the library's log to standard error.",
     )
 
 
@@ -224,7 +221,7 @@ def _show_log_lines(ctx: click.Context, _parameter: click.Parameter, value: bool
 
 
 class _Neve(LazyGroup):
-    """The root command; it turns whatever went wrong into one line and an exit code."""
+    """The root command; it turns every error into one line and an exit code."""
 
     def main(
         self,
@@ -235,7 +232,7 @@ class _Neve(LazyGroup):
         windows_expand_args: bool = True,
         **extra: Any,  # noqa: ANN401 - click's signature
     ) -> NoReturn:
-        """Run one command line and exit; click's own endings are never used."""
+        """Run one command line and exit, never in click's own way."""
         del standalone_mode
         given = _with_help_asked([*(sys.argv[1:] if args is None else args)])
         try:
@@ -250,7 +247,7 @@ class _Neve(LazyGroup):
             sys.stdout.flush()
         except SystemExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - the last place where anything is caught
+        except BaseException as error:  # noqa: BLE001 - the last place to catch anything
             code = report_failure(error, as_json=_is_json_asked(given))
             finish_standard_output()
         sys.exit(code)
@@ -263,12 +260,12 @@ class _Neve(LazyGroup):
 
 
 def _with_help_asked(args: list[str]) -> list[str]:
-    """Let `neve help scan` be `neve scan --help`."""
+    """Turn `neve help scan` into `neve scan --help`."""
     return [*args[1:], "--help"] if args[:1] == [_HELP] else args
 
 
 def _is_json_asked(args: Sequence[str]) -> bool:
-    """Whether errors are for programs; also where the command line could not be read to its end."""
+    """Whether errors are JSON, even if the command line could not be parsed."""
     words = [*takewhile(lambda word: word != _END_OF_OPTIONS, args)]
     return _JSON in words
 
@@ -304,12 +301,12 @@ _CHECKOUT: Final = Path(__file__).parents[3]
     type=click.Path(path_type=str, file_okay=False),
     help="Work in this directory and leave the files there [default: one that is removed].",
 )
-@click.option("--json", "as_json", is_flag=True, help="Only the numbers, as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Write only the numbers, as JSON.")
 def demo(*, lake: str | None, as_json: bool) -> None:
     """Show what neve does, with real files, real threads and a real crash.
 
-    Every number is measured in this run, and every claim is checked: the demo fails if one of them
-    does not hold. It is part of neve's sources (`examples/demo`), not of the installed package.
+    Every number is measured in this run, and every claim is checked: the demo fails if one does not
+    hold. It is part of neve's sources (`examples/demo`), not of the installed package.
     """
     if not (_CHECKOUT / "examples" / "demo").is_dir():
         raise NotFound(

@@ -1,17 +1,13 @@
-"""Arguments and options that several commands share: their names, their help and their completion.
+"""Arguments, options and types of numbers that several commands share, with help and completion.
 
-A lake is named by --lake or NEVE_LAKE. A new column is written `name:type`, with `!` after the type
-of one that is never NULL; columns of a table are `name,name`. A command reads the newest state of a
-table, or a Version by number, tag or time.
+--lake or NEVE_LAKE names the lake. A new column is `name:type`, with `!` after the type if it is
+never NULL; columns of a table are `name,name`. A command reads the newest state of a table, or a
+Version by number, tag or time. Counts and offsets may be written as neve prints them (11,498) or as
+other tools do (11498, 0x2cea). Sizes may have a unit: 512MiB, 2GB.
 
-Shells complete tables, namespaces, columns and tags from the lake of `--lake` where that stands
-before the word, otherwise of NEVE_LAKE. It is only read; where that fails, nothing is offered: a
-shell in the middle of a line is not the place for an error.
-
-Numbers on the command line: counts, byte offsets and sizes.
-
-Counts are taken as neve prints them (11,498) and as other tools give them (11498, 0x2cea). Sizes
-may have a unit: 512MiB, 2GB.
+Shells complete tables, namespaces, columns and tags from the lake of `--lake` if that precedes the
+word, otherwise from NEVE_LAKE. The lake is only read. If that fails, completion offers nothing and
+reports no error.
 """
 
 import os
@@ -41,7 +37,7 @@ _POWERS: Final = "KMGT"
 
 
 class WholeNumber(click.ParamType[int]):
-    """A number of 0 or more: decimal, with commas between thousands or without, or hexadecimal."""
+    """A number of 0 or more: decimal, with or without commas between thousands, or hexadecimal."""
 
     name = "number"
 
@@ -63,7 +59,7 @@ class WholeNumber(click.ParamType[int]):
 
 
 class ByteSize(click.ParamType[int]):
-    """A number of bytes above 0, with a unit or without: 512MiB, 2GB, 1000000."""
+    """A number of bytes above 0, with or without a unit: 512MiB, 2GB, 1000000."""
 
     name = "size"
 
@@ -87,7 +83,7 @@ memory_option = click.option(
     type=ByteSize(),
     metavar="SIZE",
     show_default="256MiB and the size of the file, at most 1GiB",
-    help="Memory that decoding the file may take.",
+    help="How much memory decoding the file may take.",
 )
 
 
@@ -95,7 +91,7 @@ LAKE_VARIABLE: Final = "NEVE_LAKE"
 """The environment variable that names the lake."""
 
 _NO_NAMESPACE: Final = re.compile(r"the table name '(.+)' has no namespace")
-_TOLD_MAX: Final = 5
+_SHOWN_MAX: Final = 5
 _MANY: Final = ","
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -124,7 +120,7 @@ storage_option = click.option(
     help="Option of an S3 location, such as endpoint or region; may be repeated.",
 )
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON document instead of lines; errors, too."
+    "--json", "as_json", is_flag=True, help="Write JSON instead of lines, also for errors."
 )
 
 
@@ -137,9 +133,9 @@ def on_a_lake(command: Command) -> Command:
 def open_lake(
     lake: str, storage_options: tuple[str, ...], *, create: bool = False
 ) -> Iterator[Lake]:
-    """Open a lake; without `create`, one that is not there is NotFound and stays so.
+    """Open a lake; raises NotFound if it does not exist, unless `create` is set.
 
-    A table that is named without its namespace is refused with the tables of that name.
+    A hint lists the tables of a name that was given without its namespace.
     """
     with _opened(lake, storage_options, create=create) as catalog:
         try:
@@ -155,9 +151,9 @@ def _known_tables_hint(catalog: Lake, name: str) -> str | None:
     found = [each for each in catalog.list_tables() if each.rpartition(".")[2] == name]
     if not found:
         return None
-    more = len(found) - _TOLD_MAX
-    words = ", ".join(found[:_TOLD_MAX]) + (f" and {more:,} more" if more > 0 else "")
-    return f"Write namespace.table; of that name there {'is' if len(found) == 1 else 'are'} {words}"
+    more = len(found) - _SHOWN_MAX
+    words = ", ".join(found[:_SHOWN_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    return f"Write namespace.table: {words}"
 
 
 def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> Lake:
@@ -165,7 +161,7 @@ def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> Lak
     try:
         return neve.open(lake, storage_options=options, create=create)
     except NotFound as missing:
-        missing.hint = "Check --lake or NEVE_LAKE; `neve create` makes a lake with its table"
+        missing.hint = "Check --lake or NEVE_LAKE; `neve create` creates a lake with a table"
         raise
 
 
@@ -177,18 +173,18 @@ def pairs_of(texts: tuple[str, ...], *, what: str, show_value: bool = True) -> d
         if not equals or not name:
             shown = f"{text!a} " if show_value else ""
             raise InvalidArgument(
-                f"the {what} {shown}has no NAME=VALUE form",
+                f"the {what} {shown}is not of the form NAME=VALUE",
                 hint=f"Write {'owner=anna' if show_value else 'region=eu-central-1'}",
             )
         if name in pairs:
-            raise InvalidArgument(f"the {what} {name!a} is given twice", hint="Give it once")
+            raise InvalidArgument(f"the {what} {name!a} is given twice", hint="Write it once")
         pairs[name] = value
     return pairs
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnWord:
-    """A column as it was asked for."""
+    """A column as it was written."""
 
     name: str
     type: pa.DataType
@@ -197,7 +193,7 @@ class ColumnWord:
 
 def column_of(text: str) -> ColumnWord:
     """Read `name:type` or `name:type!`; raises InvalidArgument."""
-    # The names of fields inside a nested type have colons too, a name before it may have.
+    # Nested types have colons, and the name of the column may have some.
     before, bracket, inside = text.partition("<")
     name, colon, type_text = before.rpartition(":")
     type_text += bracket + inside
@@ -211,7 +207,7 @@ def column_of(text: str) -> ColumnWord:
 
 
 def names_of(texts: Sequence[str], schema: TableSchema) -> list[str] | None:
-    """Split names at commas, unless a column is named so; None when there are none."""
+    """Split names at commas, unless a column has that name; None if there are none."""
     names: list[str] = []
     for text in texts:
         names += [text] if text in schema else [part.strip() for part in text.split(_MANY)]
@@ -235,7 +231,7 @@ def complete_namespace(
 def complete_column(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the columns of the command's table; after a comma, one more of them."""
+    """Offer the columns of the command's table, also after a comma."""
     before, comma, begun = incomplete.rpartition(",")
     found = _offered(ctx, begun, lambda catalog: _columns(catalog, ctx))
     return [CompletionItem(f"{before}{comma}{each.value}", help=each.help) for each in found]
@@ -251,7 +247,7 @@ def complete_tag(
 def complete_property(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the properties that the table has; to be set, also those that neve knows."""
+    """Offer the properties of the table; for `set`, also those that neve reads."""
     is_option = isinstance(parameter, click.Option)
     known = () if is_option else KNOWN_PROPERTIES
     found = _offered(
@@ -265,7 +261,7 @@ def complete_property(
 def complete_new_column(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the columns that stand on the command line as name:type."""
+    """Offer the columns on the command line that are written name:type."""
     given: Iterable[str] = ctx.params.get("columns") or _arguments(ctx)
     names = [text.partition(":")[0] for text in given if ":" in text]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -290,7 +286,7 @@ def _offered(
 
 @contextmanager
 def _lake(ctx: click.Context) -> Iterator[Lake]:
-    # A group of commands on a table takes the table before its commands take the lake.
+    # A group takes the table before its commands take the lake.
     lake = ctx.params.get("lake") or os.environ.get(LAKE_VARIABLE, "")
     with open_lake(lake, ctx.params.get("storage_options") or ()) as catalog:
         yield catalog
@@ -307,7 +303,7 @@ def _table_name(ctx: click.Context) -> str:
 
 
 def _arguments(ctx: click.Context) -> list[str]:
-    """Return the arguments on the line: before an option without its value, click reads none."""
+    """Return the arguments on the line: click drops them if an option still has no value."""
     return [arg for arg in ctx.args if not arg.startswith("-")]
 
 
@@ -330,19 +326,19 @@ to_file_argument = click.argument(
     "file",
     required=False,
     metavar="[FILE]",
-    help="A file to write; its name says the format. It appears when it is whole.",
+    help="A file to write; its name selects the format. It appears when it is complete.",
     shell_complete=complete_file,
 )
 wide_option = click.option(
     "--wide",
     is_flag=True,
-    help="Do not fold a table on a terminal: one line for each row, however long.",
+    help="Do not wrap a table on a terminal: one line per row, however long.",
 )
 written_columns = click.option(
     "--columns",
     multiple=True,
     metavar="NAME,NAME",
-    help="Write only these columns, and leave the others as they are; may be repeated.",
+    help="Write only these columns, and keep the others; may be repeated.",
     shell_complete=complete_column,
 )
 
@@ -353,7 +349,7 @@ def filter_option(*, help_text: str) -> Callable[[Command], Command]:
 
 
 Rows: TypeAlias = Table | Snapshot
-"""What has rows: a table as it is now, or one of its Versions."""
+"""A source of rows: a table as it is now, or one of its Versions."""
 
 _version_option = click.option(
     "--version", "version", type=WholeNumber(), metavar="N", help="Read this version."
@@ -367,12 +363,12 @@ _tag_option = click.option(
 _timestamp_option = click.option(
     "--timestamp",
     metavar="TIME",
-    help="Read the version that was current at this time: 2024-01-31T12:00:00+00:00, or 2h ago.",
+    help="Read the version of this time: 2024-01-31T12:00:00+00:00, or 2h ago.",
 )
 
 
 def at_a_version(command: Command) -> Command:
-    """Return a command the options `--version`, `--tag` and `--timestamp`."""
+    """Add the options `--version`, `--tag` and `--timestamp` to a command."""
     return _version_option(_tag_option(_timestamp_option(command)))
 
 
@@ -388,8 +384,8 @@ def rows_at(
     """Open a table for reading only, as it is now or as it was."""
     if [version, tag, timestamp].count(None) < 2:  # noqa: PLR2004 - at most one of three
         raise InvalidArgument(
-            "the version is said in several ways",
-            hint="Give one of --version, --tag and --timestamp",
+            "the version is given more than once",
+            hint="Use one of --version, --tag and --timestamp",
         )
     with catalog.table(name, read_only=True) as table:
         if version is None and tag is None and timestamp is None:

@@ -1,4 +1,4 @@
-"""A bar on the terminal for work that takes long; nothing where stderr is not a terminal."""
+"""A progress bar for long work, shown only if stderr is a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 TellProgress: TypeAlias = Callable[[int, int | None], None]
-"""Is called with how much is done, and of how much; None where that is not known."""
+"""Takes how much is done, and the total; None if that is unknown."""
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[TellProgress]:
-    """Show a bar while the work inside lasts; it goes away with the end of the work."""
+    """Show a bar during the work inside, and remove it afterwards."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _say_nothing

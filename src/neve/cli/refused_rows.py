@@ -1,8 +1,8 @@
-"""Rows of an input that were refused: which ones, why, and where they are kept.
+"""Refused rows of an input: which ones, why, and where they are kept.
 
-A row is named as `file:line`, or in files without lines by its number. The first few are shown, all
-of them are counted, and on request written to a file of the form of the input, to be corrected and
-imported again.
+A row is `file:line`, or its number in files without lines. The first few are shown, and all are
+counted. On request they are written to a file of the input's form, to be corrected and imported
+again.
 """
 
 from bisect import bisect_right
@@ -16,13 +16,13 @@ from neve.errors import InvalidArgument, NeveError, SchemaMismatch
 from neve.model.display import counted
 
 PlaceOf: TypeAlias = Callable[[int], str]
-"""Names the place of a row of the input, counted from 0, such as `orders.csv:7`."""
+"""Returns the place of a row of the input, counted from 0, such as `orders.csv:7`."""
 PlacesOf: TypeAlias = Callable[[Sequence[int]], list[str]]
-"""Names the places of rows as they stand in the input, counted from 0 with those refused."""
+"""Returns the places of rows of the input, counted from 0 with those refused."""
 
-_TOLD_MAX: Final = 20
+_SHOWN_MAX: Final = 20
 _COUNTED_MAX: Final = 1_000
-"""A search for wrong rows stops after so many: something else is wrong then."""
+"""A search for wrong rows stops after this many: something else must be wrong."""
 
 
 class RowsRefused(SchemaMismatch):
@@ -34,27 +34,27 @@ class RowsRefused(SchemaMismatch):
 
 
 class TooManyRefused(Exception):
-    """So many rows were refused that the search ends."""
+    """The search ends because too many rows were refused."""
 
 
 class RefusedRows:
-    """Takes the rows that are refused, one by one, in the order of the input."""
+    """Collects refused rows, in the order of the input."""
 
     def __init__(
         self, *, path: str | None = None, stack: ExitStack | None = None, is_bounded: bool = False
     ) -> None:
-        """Take where rows are to be kept, and whether many are too many.
+        """Take the file for the rows, and whether to stop when there are too many.
 
-        The file appears when `stack` is left, if a row was refused and nothing failed.
+        The file appears when `stack` closes, if a row was refused and nothing failed.
         """
         self.count = 0
         self.head: bytes | None = None
-        """First line of the file to be: the names of its columns."""
+        """First line of the file: the names of its columns."""
         self._path = path
         self._stack = stack
         self._is_bounded = is_bounded
         self._sink: BinaryIO | None = None
-        self._told: list[tuple[int, NeveError, bool]] = []
+        self._shown: list[tuple[int, NeveError, bool]] = []
 
     @property
     def keeps_text(self) -> bool:
@@ -62,24 +62,24 @@ class RefusedRows:
         return self._path is not None
 
     def add(self, error: NeveError, *, place: int, text: bytes, names_place: bool = False) -> None:
-        """Take a row: why it was refused, where it stands, and itself.
+        """Add a row: why it was refused, its place, and its text.
 
-        `names_place` says that the message of the error does so already.
+        `names_place`: the message of the error already has the place.
         """
         self.count += 1
-        if len(self._told) < _TOLD_MAX:
-            self._told.append((place, error, names_place))
+        if len(self._shown) < _SHOWN_MAX:
+            self._shown.append((place, error, names_place))
         if self._path is not None:
             self._written_to(self._path).write(text.rstrip(b"\r\n") + b"\n")
         if self._is_bounded and self.count >= _COUNTED_MAX:
             raise TooManyRefused
 
     def details(self, places_of: PlacesOf) -> list[str]:
-        """Return a line for each of the first rows: where it stands, and why it was refused."""
-        unnamed = [place for place, _, names_place in self._told if not names_place]
+        """Return a line for each of the first rows: its place, and why it was refused."""
+        unnamed = [place for place, _, names_place in self._shown if not names_place]
         names = dict(zip(unnamed, places_of(unnamed) if unnamed else [], strict=True))
-        # Rows of one block are refused for one reason after the other.
-        in_order = sorted(self._told, key=lambda told: told[0])
+        # Rows of one block are refused reason by reason, not in order.
+        in_order = sorted(self._shown, key=lambda row: row[0])
         lines = [
             command_words(error.message)
             if names_place
@@ -90,11 +90,11 @@ class RefusedRows:
         return [*lines, f"and {counted(more, 'more row')}"] if more else lines
 
     def failure(self, source: str, places_of: PlacesOf) -> SchemaMismatch:
-        """Return the error of an import that wrote nothing for their sake."""
+        """Return the error of an import that wrote nothing because of these rows."""
         details = self.details(places_of)
-        ways_out = "--keep-good writes the other rows, and --refused FILE keeps what does not fit"
+        ways_out = "--keep-good writes the other rows, and --refused FILE keeps the wrong ones"
         if self.count == 1:
-            _, error, _ = self._told[0]
+            _, error, _ = self._shown[0]
             column = error.column if isinstance(error, SchemaMismatch) else None
             hint = "" if error.hint is None else f"{_sentence(command_words(error.hint))} "
             return SchemaMismatch(
@@ -104,12 +104,12 @@ class RefusedRows:
         return RowsRefused(
             f"{self.count:,} rows{at_least} of {source} do not fit; nothing was written",
             details=details,
-            hint=f"Correct them; or {ways_out}",
+            hint=f"Correct them; {ways_out}",
         )
 
     def _written_to(self, path: str) -> BinaryIO:
         if self._sink is None:
-            assert self._stack is not None, "a file that is named is also closed"
+            assert self._stack is not None, "a file has a stack that closes it"
             self._sink = self._stack.enter_context(new_file(path))
             if self.head is not None:
                 self._sink.write(self.head)
@@ -117,7 +117,7 @@ class RefusedRows:
 
 
 def nth_left(index: int, gone: Sequence[int]) -> int:
-    """Return the place of what is at `index` among those that are left; `gone` ascends."""
+    """Return the place of item `index` among those not in `gone`, which ascends."""
     place = index
     while (beyond := index + bisect_right(gone, place)) != place:
         place = beyond
@@ -126,9 +126,9 @@ def nth_left(index: int, gone: Sequence[int]) -> int:
 
 @contextmanager
 def telling_the_row(place_of: PlaceOf, written: Callable[[], int]) -> Iterator[None]:
-    """Add to an error where in the input its row is, and how many rows before it are written.
+    """Add to an error the place of its row in the input, and how many rows before it were written.
 
-    `written` counts the rows of the input that are written, before those that were refused.
+    `written` counts the rows of the input that were written before the refused batch.
     """
     try:
         yield
@@ -152,7 +152,7 @@ def _placed(error: SchemaMismatch, place_of: PlaceOf, before: int) -> SchemaMism
 
 def _with_count(hint: str | None, before: int, *, is_refused: bool) -> str | None:
     if not before and not is_refused:
-        return hint  # a failure of storage: how far it came is not known
+        return hint  # storage failed: how many rows were written is unknown
     words = "Nothing was written"
     if before:
         words = f"{counted(before, 'row')} before it {'is' if before == 1 else 'are'} written"
@@ -160,5 +160,5 @@ def _with_count(hint: str | None, before: int, *, is_refused: bool) -> str | Non
 
 
 def _sentence(hint: str) -> str:
-    """End a hint with a full stop, unless it ends with a mark of its own."""
+    """End a hint with a full stop, unless it ends with punctuation."""
     return hint if hint.endswith((".", "?")) else f"{hint}."

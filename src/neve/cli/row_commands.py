@@ -7,14 +7,14 @@
     neve delete shop.orders --filter "amount > 5"
     neve scan shop.orders --filter "amount > 5" --limit 10
 
-`neve.cli.value_forms` says how values are written. A key of one column is one value in its text
-form. A key of several columns is as many values, or one JSON list of them in key order:
+`neve.cli.value_forms` has the forms of values. A key of one column is one value in its text form.
+A key of several columns is as many values, or one JSON list of them in key order:
 
     neve get shop.visits ada 2024-01-31
     neve get shop.visits '["ada", "2024-01-31"]'
-    neve get shop.visits ada 2024-01-31 bob 2024-02-01        several keys, all in one of the ways
+    neve get shop.visits ada 2024-01-31 bob 2024-02-01        several keys, all in the same form
 
-A bound of a key range is a value of the first column, or a JSON list with the first few; empty text
+A bound of a key range is a value of the first column, or a JSON list of the first few; empty text
 means no bound.
 """
 
@@ -93,14 +93,14 @@ def key_of(texts: Sequence[str], schema: TableSchema) -> object:
     names = ", ".join(shown(column.name) for column in columns)
     raise InvalidArgument(
         _other_count(len(texts), columns),
-        hint=f"The key is {names}: give as many values, or one JSON list of them"
+        hint=f"The key is {names}: write as many values, or one JSON list of them"
         if len(columns) > 1
-        else f"The key is {names}: give one value",
+        else f"The key is {names}: write one value",
     )
 
 
 def keys_of(texts: Sequence[str], schema: TableSchema) -> list[tuple[str, object]]:
-    """Read many keys, each with how it was written; raises InvalidArgument."""
+    """Read many keys, each with its text; raises InvalidArgument."""
     width = len(schema.key_columns)
     if width == 1 or all(text.lstrip().startswith("[") for text in texts):
         return [(text, key_of([text], schema)) for text in texts]
@@ -111,7 +111,7 @@ def keys_of(texts: Sequence[str], schema: TableSchema) -> list[tuple[str, object
 
 
 def bound_of(text: str, schema: TableSchema) -> object:
-    """Read a bound of a key range: None for no bound, otherwise values of leading columns."""
+    """Read a bound of a key range: values of leading columns, or None for no bound."""
     columns = schema.key_columns
     if not text:
         return None
@@ -158,17 +158,17 @@ def _other_count(given: int, columns: Sequence[Column]) -> str:
 def _refusal(column: Column, unfit: Unfit) -> InvalidArgument:
     return InvalidArgument(
         f"key column {shown(column.name)} holds {type_name(column.type)}: {unfit.reason}",
-        hint="Give a value of that type",
+        hint="Write a value of that type",
     )
 
 
 class KeyCommand(DocumentedCommand):
-    """Takes -5 for an argument; an unknown option stays wrong usage."""
+    """Accepts -5 as an argument; unknown options are still errors."""
 
     ignore_unknown_options = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse unknown options, then let click take what is left."""
+        """Refuse unknown options, then let click parse the rest."""
         known = {name: option for option in self.get_params(ctx) for name in option.opts}
         is_value = False
         for arg in args:
@@ -212,14 +212,14 @@ def get(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show the rows of keys, in the order asked; a key without a row ends with exit code 2.
+    """Show the rows of keys, in the given order; if a key has no row, the exit code is 2.
 
-    A key of several columns is as many values, or one JSON list. Put -- before a text that begins
-    with a minus sign; numbers need none.
+    A key of several columns is as many values, or one JSON list. Put -- before text that begins
+    with a minus sign; numbers do not need it.
 
-    One key is shown as a line for each column, many as a table. With --json, one key is the row,
-    and many are a document with `rows` and `missing`. Rows that exist are shown before the keys
-    that have none are reported.
+    One row is shown as a line per column, many as a table. With --json, one key returns the row,
+    and many return a document with `rows` and `missing`. Existing rows are shown before missing
+    keys are reported.
     """
     with (
         open_lake(lake, storage_options) as catalog,
@@ -294,21 +294,21 @@ def delete(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Delete the row of a key, or with --filter all rows that match a filter.
+    """Delete the row of a key, or with --filter all rows that match.
 
-    A filter is written like "amount > 5 and customer = 'ada'". That there is no such row is no
-    error. A key is written as `neve get` takes it.
+    A filter is written like "amount > 5 and customer = 'ada'", and a key as for `neve get`. It is
+    not an error if there is no such row.
     """
     if bool(key) == (condition is not None):
         raise InvalidArgument(
-            "both a key and --filter are given" if key else "no row to delete is named",
-            hint="Give a key, or --filter and a filter",
+            "both a key and --filter are given" if key else "no key and no --filter is given",
+            hint="Write a key, or --filter and a filter",
         )
     with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
         before = table.stats().sequence
         if condition is not None:
             sequence = table.delete_where(condition)
-            # Each deleted row takes a sequence number, and no other process can write meanwhile.
+            # Each deleted row takes a sequence number, and no other process can write now.
             deleted = sequence - before
         else:
             wanted = key_of(key, table.schema)
@@ -330,7 +330,7 @@ class _Done:
     sequence: int
     written: int = 0
     present: int = 0
-    """Rows that were not written, as their keys had one."""
+    """Rows that were not written, because their keys had one."""
 
 
 @click.command(
@@ -344,12 +344,12 @@ class _Done:
 @table_argument
 @click.argument("row", metavar="JSON|-", help="The row, as a JSON object; - reads standard input.")
 @written_columns
-@click.option("--if-absent", is_flag=True, help="Pass over rows whose keys have one.")
+@click.option("--if-absent", is_flag=True, help="Skip rows whose key exists.")
 @click.option(
     "--expect",
     "expected",
     metavar="JSON|null",
-    help="Write only if the row of the key is this one; null: if there is none.",
+    help="Write only if the row of the key is this one, or null if there must be none.",
 )
 @on_a_lake
 def put(
@@ -365,14 +365,14 @@ def put(
 ) -> None:
     """Write a row, given as a JSON object, or with - the rows on standard input.
 
-    A row replaces the one of its key. On standard input there is one JSON object to a line, or an
-    array of objects. Rows are durable when the command ends; of many, ten thousand at a time are
-    written all or none, and with --if-absent each by itself.
+    A row replaces the row with the same key. Standard input has one JSON object per line, or an
+    array of objects. Rows are durable when the command ends. Many rows are written in batches of
+    ten thousand, each all or nothing; with --if-absent they are written one by one.
 
-    With --columns a row holds its key and these columns. A row that is not as --expect says is a
-    conflict, with exit code 3, and nothing is written.
+    With --columns a row holds its key and these columns. If the current row differs from --expect,
+    nothing is written and the exit code is 3.
 
-    Decimals, dates, times and uuids are text, bytes are hexadecimal text.
+    Decimals, dates, times and uuids are text; bytes are hexadecimal text.
     """
     _check_way(row, columns, if_absent=if_absent, expected=expected)
     with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
@@ -397,13 +397,11 @@ def _check_way(row: str, columns: Sequence[str], *, if_absent: bool, expected: s
     given = {"--columns": bool(columns), "--if-absent": if_absent, "--expect": expected is not None}
     asked = [option for option, is_given in given.items() if is_given]
     if len(asked) > 1:
-        raise InvalidArgument(
-            f"{' and '.join(asked)} do not go together", hint="Give one of them at a time"
-        )
+        raise InvalidArgument(f"{' and '.join(asked)} cannot be combined", hint="Use one at a time")
     if expected is not None and row == _STANDARD_INPUT:
         raise InvalidArgument(
-            "one row is expected for the rows of standard input",
-            hint="Give the row to write as an argument",
+            "--expect takes one row, not standard input",
+            hint="Write the row as an argument",
         )
 
 
@@ -437,8 +435,8 @@ def _compare_and_put(table: Table, row: str, expected: str, done: _Done) -> None
     sequence = table.compare_and_put(rows.values(rows.row(row)), before)
     if sequence is None:
         raise Conflict(
-            "the row of the key is not the expected one: nothing was written",
-            hint="`neve get` shows the row as it is; look at it, then try again",
+            "the row of the key is not the expected one; nothing was written",
+            hint="Look at the row with `neve get`, then try again",
         )
     done.sequence, done.written = sequence, 1
 
@@ -452,7 +450,7 @@ def _given(row: str, rows: JsonRows) -> Iterator[list[bytes]]:
         yield [rows.row(row)]
         return
     if sys.stdin is None:
-        raise InvalidArgument("there is no standard input", hint="Give the row as an argument")
+        raise InvalidArgument("there is no standard input", hint="Write the row as an argument")
     yield from rows.encoded(sys.stdin.buffer, batch_rows=_BATCH_ROWS)
 
 
@@ -467,22 +465,22 @@ def _given(row: str, rows: JsonRows) -> Iterator[list[bytes]]:
 )
 @table_argument
 @to_file_argument
-@filter_option(help_text="Only rows that match, such as \"amount > 5 and customer = 'ada'\".")
+@filter_option(help_text="Show only rows that match, such as \"amount > 5 and customer = 'ada'\".")
 @click.option(
     "--columns",
     multiple=True,
     metavar="NAME,NAME",
-    help="Only these columns, in this order; may be repeated.",
+    help="Show only these columns, in this order; may be repeated.",
     shell_complete=complete_column,
 )
-@click.option("--limit", type=WholeNumber(), metavar="N", help="At most N rows.")
+@click.option("--limit", type=WholeNumber(), metavar="N", help="Show at most N rows.")
 @click.option(
     "--key-range",
     nargs=2,
     metavar="FIRST END",
-    help="Only keys from FIRST up to and without END, in their order; '' is no bound.",
+    help="Show only keys from FIRST up to but not including END, in key order; '' means no bound.",
 )
-@click.option("--reverse", is_flag=True, help="The highest key first.")
+@click.option("--reverse", is_flag=True, help="Show the highest key first.")
 @at_a_version
 @click.option(
     "--format",
@@ -490,10 +488,10 @@ def _given(row: str, rows: JsonRows) -> Iterator[list[bytes]]:
     "output",
     type=click.Choice([form.value for form in RowForm]),
     show_default="as FILE is named, otherwise table",
-    help="How to give the rows; parquet needs FILE.",
+    help="Output format; parquet needs FILE.",
 )
-@click.option("--explain", is_flag=True, help="Say what would be read instead, and why.")
-@click.option("--count", is_flag=True, help="Say how many rows there are instead.")
+@click.option("--explain", is_flag=True, help="Show which files would be read instead, and why.")
+@click.option("--count", is_flag=True, help="Show the number of rows instead.")
 @wide_option
 @on_a_lake
 def scan(
@@ -518,22 +516,22 @@ def scan(
 ) -> None:
     """Show rows of a table, or write them to FILE.
 
-    Rows come in no order unless --key-range or --reverse is given. A bound of a key of several
-    columns is a value of the first one, or a JSON list with the first few.
+    Rows have no order unless --key-range or --reverse is given. A bound of a key of several
+    columns is a value of the first one, or a JSON list of the first few.
 
-    Decimals, dates, times and uuids are text, bytes are hexadecimal: JSON lines can be written
-    again with `neve put TABLE -`.
+    Decimals, dates, times and uuids are text, bytes are hexadecimal: `neve put TABLE -` accepts
+    the JSON lines.
 
-    TABLE may also be __tables, __snapshots or __files: what the lake knows of all its tables.
+    TABLE may also be __tables, __snapshots or __files, which list all tables of the lake.
     """
     if explain and count:
-        raise InvalidArgument("both --explain and --count are given", hint="Ask for one at a time")
+        raise InvalidArgument("both --explain and --count are given", hint="Use one of them")
     form = None if explain or count else asked_form(output, file, as_json=as_json)
     if is_system_name(name):
         if explain or version is not None or tag or timestamp or key_range:
             raise InvalidArgument(
-                f"{name} is listed as it is now: it has no versions, no keys and no plan",
-                hint="Choose rows with --filter",
+                f"{name} is not a stored table: it has no versions, no keys and no plan",
+                hint="Select rows with --filter",
             )
         with open_lake(lake, storage_options) as catalog:
             listed = catalog.system_table(name)
@@ -563,7 +561,7 @@ def scan(
         elif count:
             _show_count(name, rows, asked.count(), as_json=as_json)
         else:
-            assert form is not None, "rows are given in some form"
+            assert form is not None, "rows have a form"
             path = STANDARD_OUTPUT if file is None else file
             _give(name, rows, asked, form, path, wide=wide)
 

@@ -1,22 +1,21 @@
 """Rows as a command shows them: a table for people; JSON, CSV or Parquet for programs.
 
     json      one document: table, version, rows
-    jsonl     one object to a line; `neve put TABLE -` and `neve import` take it
-    csv       a head, then a line for each row; an empty cell is NULL, "" is a text without letters
+    jsonl     one object per line; `neve put TABLE -` and `neve import` take it
+    csv       a header, then a line per row; an empty cell is NULL, "" is an empty text
     parquet   a file that any engine reads
 
-Text is UTF-8. A file appears whole or not at all: it is written under another name first.
+Text is UTF-8. A file appears complete or not at all: it is written under another name first.
 
-People see many rows as a table, and one row as a line for each column:
+People see many rows as a table, and one row as a line per column:
 
     id  customer    amount
     ──  ────────  ────────
      1  ada           9.50
      2  null       1000.00
 
-The first rows say how wide columns are. No cell is cut. On a terminal, cells that are too wide
-continue on the next line; in a pipe or a file, and with `--wide`, a row is one line. Numbers stand
-on the right.
+The first rows decide how wide columns are. No cell is cut. On a terminal, cells that are too wide
+wrap; in a pipe or a file, and with `--wide`, a row is one line. Numbers are right-aligned.
 """
 
 import json
@@ -49,7 +48,7 @@ _CELL_COLUMNS_MIN: Final = 8
 _GAP: Final = "  "
 STANDARD_OUTPUT: Final = "-"
 _QUOTED: Final = frozenset('",\r\n')
-# A row group of a Parquet file is gathered in memory until it has so many rows, or bytes.
+# A row group of a Parquet file is collected in memory up to this many rows, or bytes.
 _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 64 << 20
 
@@ -63,21 +62,21 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[JsonRow]:
 
 
 class RowTable:
-    """Rows under a head, drawn as they come."""
+    """Rows under a header, drawn as they arrive."""
 
     def __init__(
         self, schema: pa.Schema, *, columns: int | None, whole: Collection[str] = ()
     ) -> None:
-        """Take what the rows have, how wide a line may be, and which cells are never folded.
+        """Take the columns, the width of a line, and the cells that never wrap.
 
-        None for a width is one line for each row, however long.
+        A width of None means one line per row, however long.
         """
         self._is_whole = [name in whole for name in schema.names]
         self._names = [shown_text(name) for name in schema.names]
         self._is_on_right = [kind_of(field.type) in _NUMBERS for field in schema]
         self._columns = columns
         self.row_count = 0
-        """Rows that were drawn."""
+        """Rows drawn so far."""
 
     def lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Text]:
         """Draw the rows of batches."""
@@ -107,7 +106,7 @@ class RowTable:
         return _fitting(widths, self._is_whole, self._columns)
 
     def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
-        """Draw one row, on as many lines as its longest cell takes."""
+        """Draw one row, on as many lines as its longest cell needs."""
         if self._columns is None:
             yield self._line(cells, widths)
             return
@@ -128,7 +127,7 @@ class RowTable:
 
 
 def row_lines(values: Mapping[str, Json]) -> Iterator[Text]:
-    """Yield one row, a column to a line."""
+    """Yield one row, a line per column."""
     width = max(len(shown_text(name)) for name in values)
     for name, value in values.items():
         yield Text.assemble(
@@ -142,7 +141,7 @@ def _shown(value: Json) -> str:
 
 
 def _fitting(widths: Sequence[int], is_whole: Sequence[bool], columns: int) -> list[int]:
-    """Take from the widest columns until a line fits; below a few characters none gets."""
+    """Shrink the widest columns until a line fits; none gets below a few characters."""
     fitted = list(widths)
     excess = sum(fitted) + len(_GAP) * (len(fitted) - 1) - columns
     narrowed = [place for place, whole in enumerate(is_whole) if not whole]
@@ -156,7 +155,7 @@ def _fitting(widths: Sequence[int], is_whole: Sequence[bool], columns: int) -> l
 
 
 class RowForm(StrEnum):
-    """How rows are given."""
+    """The output format of rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -179,8 +178,8 @@ def form_of(path: str) -> RowForm:
     form = _SUFFIXES.get(Path(path).suffix.lower())
     if form is None:
         raise InvalidArgument(
-            f"the name {path} does not say in which format to write it",
-            hint="Say --format json, jsonl, csv or parquet",
+            f"the name {path} does not show the format to write",
+            hint="Use --format json, jsonl, csv or parquet",
         )
     return form
 
@@ -190,7 +189,7 @@ def asked_form(output: str | None, file: str | None, *, as_json: bool) -> RowFor
     if as_json:
         if output not in {None, RowForm.JSON}:
             raise InvalidArgument(
-                f"both --json and --format {output} are given", hint="Give one of them"
+                f"both --json and --format {output} are given", hint="Use one of them"
             )
         return RowForm.JSON
     is_file = file is not None and file != STANDARD_OUTPUT
@@ -199,7 +198,7 @@ def asked_form(output: str | None, file: str | None, *, as_json: bool) -> RowFor
     if is_file and output == RowForm.TABLE:
         raise InvalidArgument(
             "a table is drawn for people, not for files",
-            hint="Say --format json, jsonl, csv or parquet",
+            hint="Use --format json, jsonl, csv or parquet",
         )
     if not is_file and output == RowForm.PARQUET:
         raise InvalidArgument(
@@ -219,7 +218,7 @@ def write_rows(
 ) -> int:
     """Write rows to a file or, with `-`, to standard output; return how many.
 
-    `facts` stand before the rows of a JSON document.
+    `facts` precede the rows of a JSON document.
     """
     counted = _Counted(batches)
     writers: dict[RowForm, Callable[[BinaryIO], None]] = {
@@ -236,14 +235,14 @@ def write_rows(
             "Parquet is not text that can be printed", hint="Name a file to write it to"
         )
     else:
-        # What was printed before comes before.
+        # Text printed earlier comes first.
         sys.stdout.flush()
         writers[form](cast("BinaryIO", sys.stdout.buffer))
     return counted.rows
 
 
 class _Counted:
-    """Batches that are counted as they pass."""
+    """Counts the rows of batches as they pass."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -257,7 +256,7 @@ class _Counted:
 
 @contextmanager
 def new_file(path: str) -> Iterator[BinaryIO]:
-    """Write a file that appears when it is whole, and not at all when anything fails."""
+    """Write a file that appears when it is complete, and not at all if anything fails."""
     target = Path(path)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     try:
@@ -271,7 +270,7 @@ def new_file(path: str) -> Iterator[BinaryIO]:
             raise Unavailable(
                 f"could not write the file: {error.strerror or error}",
                 path=path,
-                hint="Choose a directory that is there, that you may write to, and has room",
+                hint="Choose an existing directory that is writable and has space",
             ) from error
         raise
 

@@ -1,12 +1,12 @@
-"""Standard output as a stream that says itself what went wrong with it.
+"""Standard output as a stream that raises its own errors.
 
-    the kernel says              the stream raises
+    the kernel reports           the stream raises
     ─────────────────────────────────────────────────────────────────────────────────
     EPIPE                        OutputClosed: the reader of the output stopped reading
     ENOSPC, EIO, anything else   OutputFailed, with the kernel's words
 
-Raised where the bytes leave, so that a full disk under the output is never taken for one under the
-command's own files, nor the other way round.
+They are raised where the bytes leave, so that a full disk under the output is never confused with
+one under the command's own files.
 """
 
 import io
@@ -24,7 +24,7 @@ class OutputFailed(Exception):
 
 
 class _Output(io.FileIO):
-    """A file whose failures are those of the output."""
+    """A file that raises OutputClosed and OutputFailed."""
 
     def write(self, content: bytes, /) -> int:  # type: ignore[override]
         """Write some of the bytes; return how many."""
@@ -37,13 +37,13 @@ class _Output(io.FileIO):
 
 
 def watch_standard_output() -> None:
-    """Exchange standard output for one that reports its failures.
+    """Replace standard output by one that raises these errors.
 
-    Raises OutputFailed when the process was started without any.
+    Raises OutputFailed if the process was started without standard output.
     """
     stream = sys.stdout
     if stream is None:
-        # Takes the place of the missing one, so that no file of a table is ever opened there.
+        # Takes descriptor 1, so that no file of a table is ever opened there.
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         raise OutputFailed("it is closed")
     if not isinstance(stream, io.TextIOWrapper):
@@ -59,7 +59,7 @@ def watch_standard_output() -> None:
 
 
 def finish_standard_output() -> None:
-    """Write what is left; what cannot be written is let go, so that the last flush is quiet."""
+    """Write the rest; drop what cannot be written, so that the last flush does not raise."""
     try:
         sys.stdout.flush()
     except (OutputClosed, OutputFailed):

@@ -37,7 +37,7 @@ from neve.model.schema_json import default_to_json, type_to_json
 from neve.model.type_parser import type_text
 from neve.notebook import shown_columns
 
-# A table may have thousands of partitions; for people the largest ones are shown.
+# A table may have thousands of partitions; people see the largest ones.
 _PARTITIONS_SHOWN: Final = 20
 _LEASES_SHOWN: Final = 10
 
@@ -110,7 +110,7 @@ def definition_lines(table: CatalogTable) -> Iterator[Text]:
 
 
 def column_json(column: Column) -> dict[str, Json]:
-    """Return a column; its defaults only where it has some."""
+    """Return a column, with its defaults if it has some."""
     members: dict[str, Json] = {
         "id": column.field_id,
         "name": column.name,
@@ -125,7 +125,7 @@ def column_json(column: Column) -> dict[str, Json]:
 
 
 def schema_changes(before: TableSchema, after: TableSchema) -> list[str]:
-    """Say in words what one schema has otherwise than the one before it."""
+    """Return in words how a schema differs from the one before it."""
     old, new = _fields(before), _fields(after)
     words = [_added(path, field) for path, field in _only_in(new, old)]
     words += [f"dropped {shown_text(path)}" for path, _ in _only_in(old, new)]
@@ -138,7 +138,7 @@ def schema_changes(before: TableSchema, after: TableSchema) -> list[str]:
         known = columns.get(column.field_id)
         if known is not None and known.write_default != column.write_default:
             words.append(_default_words(column))
-    return words or ["nothing that can be seen"]
+    return words or ["no visible change"]
 
 
 def _all_changes(schemas: Sequence[TableSchema]) -> list[list[str]]:
@@ -154,7 +154,7 @@ def _only_in(
     these: dict[int | None, tuple[str, ArrowField]],
     others: dict[int | None, tuple[str, ArrowField]],
 ) -> list[tuple[str, ArrowField]]:
-    """Return the fields that only one schema has, each without what is inside of it."""
+    """Return the fields that only one schema has, without those nested in them."""
     found = [each for key, each in these.items() if key not in others]
     paths = {path for path, _ in found}
     return [(path, field) for path, field in found if path.rpartition(".")[0] not in paths]
@@ -172,12 +172,12 @@ def _changed(old_path: str, old: ArrowField, path: str, new: ArrowField) -> list
     if kind_of(new.type) not in NESTED_KINDS and old.type != new.type:
         words.append(f"widened {shown_text(path)} from {_type_words(old)} to {_type_words(new)}")
     if new.nullable and not old.nullable:
-        words.append(f"let {shown_text(path)} be NULL")
+        words.append(f"made {shown_text(path)} nullable")
     return words
 
 
 def _moved(before: TableSchema, after: TableSchema) -> list[str]:
-    """Say of each struct whose fields are in another order that they are, the columns first."""
+    """Return which structs have their fields in another order, the columns first."""
     orders = {"columns": [_order(list(schema.arrow_schema)) for schema in (before, after)]}
     old = _fields(before)
     for key, (path, field) in _fields(after).items():
@@ -194,14 +194,14 @@ def _order(fields: Sequence[ArrowField]) -> list[int | None]:
 def _is_reordered(old: list[int | None], new: list[int | None]) -> bool:
     both = set(old) & set(new)
     stayed = [each for each in old if each in both]
-    # A new field that stands before an old one was moved there.
+    # A new field before an old one was moved there.
     kept = [each for each in new if each in both]
     return stayed != kept or new[: len(kept)] != kept
 
 
 def _default_words(column: Column) -> str:
     if column.write_default is None:
-        return f"took the default of {shown_text(column.name)} away"
+        return f"removed the default of {shown_text(column.name)}"
     value = default_to_json(column.type, column.write_default)
     return f"set the default of {shown_text(column.name)} to {shown_text(str(value))}"
 
@@ -211,7 +211,7 @@ def _type_words(field: ArrowField) -> str:
 
 
 def _texts(spec: PartitionSpec, schemas: Sequence[TableSchema]) -> list[str]:
-    """Spell a spec with the newest names of its columns; some may be gone by now."""
+    """Return the fields of a spec with the newest names of columns; some may be dropped."""
     for schema in reversed(schemas):
         known = {column.field_id for column in schema.columns}
         if all(field.source_id in known for field in spec.fields):
@@ -247,14 +247,14 @@ def _line(name: str, words: str) -> Text:
 
 
 def unflushed_words(unflushed: int | None) -> str:
-    """Return how many changes are only in the log, to end a line with; empty if there are none."""
+    """Return how many changes are only in the log, as the end of a line; empty for none."""
     if unflushed is None:
         return " · its log cannot be read"
     return f" · {counted(unflushed, 'change')} not flushed" if unflushed else ""
 
 
 def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
-    """Return everything the catalog knows of a table, and how many changes are only in its log."""
+    """Return the catalog's facts of a table, and how many changes are only in its log."""
     stats = table.stats()
     key = table.primary_key
     return {
@@ -287,7 +287,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
 
 
 def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
-    """Yield everything the catalog knows of a table, and how many changes are only in its log."""
+    """Yield the catalog's facts of a table, and how many changes are only in its log."""
     stats = table.stats()
     yield Text.assemble(
         (shown_text(table.name), "bold"),
@@ -301,7 +301,7 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
     facts = {
         "files": f"{counted(stats.file_bytes, 'byte')}{f', {levels}' if levels else ''}, "
         f"{counted(stats.deleted_count, 'row')} marked as deleted",
-        "log": "cannot be read: `neve scan` says why"
+        "log": "cannot be read: `neve scan` reports why"
         if unflushed is None
         else f"{counted(unflushed, 'change')} not flushed yet",
         "id": table.table_id,
@@ -328,7 +328,7 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
 
 
 def lease_json(lease: Lease) -> dict[str, Json]:
-    """Return a lease: what it is on, who holds it, since when and for how long."""
+    """Return a lease: its Versions, its holder, since when and for how long."""
     return {
         "id": lease.lease_id,
         "holder": lease.holder or None,
@@ -340,7 +340,7 @@ def lease_json(lease: Lease) -> dict[str, Json]:
 
 
 def lease_lines(leases: Sequence[Lease]) -> Iterator[Text]:
-    """Say which readers hold Versions, the first few of many."""
+    """Yield the readers that hold Versions, the first few of many."""
     for lease in leases[:_LEASES_SHOWN]:
         first, last = lease.versions[0], lease.versions[-1]
         held = f"version {first:,}" if first == last else f"versions {first:,} to {last:,}"

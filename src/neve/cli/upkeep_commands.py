@@ -1,7 +1,7 @@
 """Commands that keep tables in order: flush, compact, expire, gc, verify, recover.
 
-Those that write take the table's lock, so no other process may have it open for writing. They do
-what was asked for and nothing else: nothing works in the background meanwhile.
+Those that write take the table's lock, so no other process may have it open for writing. Nothing
+else runs in the background meanwhile.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ from neve.model.display import counted
 
 _OUTCOMES: Final = {
     Settled.NOTHING: "in order",
-    Settled.BEGUN: "begun: its creation was cut off",
-    Settled.UPDATED: "brought up to date in the catalog",
-    Settled.REMOVED: "was dropped; its name is gone now",
+    Settled.BEGUN: "created; its creation had been interrupted",
+    Settled.UPDATED: "updated in the catalog",
+    Settled.REMOVED: "dropped; its name is removed now",
     Settled.UNPURGED: "dropped; readers still hold its files",
     Settled.PURGED: "dropped; its files are deleted now",
 }
@@ -55,12 +55,12 @@ def flush(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bo
     cls=DocumentedCommand, examples=["neve compact shop.orders", "neve compact shop.orders --full"]
 )
 @table_argument
-@click.option("--full", is_flag=True, help="Rewrite everything, also what is in order.")
+@click.option("--full", is_flag=True, help="Rewrite all files, even those in order.")
 @on_a_lake
 def compact(
     *, name: str, full: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Flush, then rewrite small and half deleted files until the table is in order."""
+    """Flush, then rewrite small and half-deleted files until the table is in order."""
     with _written(lake, storage_options, name) as table, progress_bar("compacting rows") as tell:
         before = table.stats()
         number = table.compact(full=full, progress=tell)
@@ -93,7 +93,7 @@ def compact(
 @click.option(
     "--older-than",
     metavar="TIME",
-    help="Keep what is younger than this: 2024-01-31T12:00:00+00:00, or an age such as 7d.",
+    help="Keep versions newer than this: 2024-01-31T12:00:00+00:00, or an age such as 7d.",
 )
 @on_a_lake
 def expire(
@@ -105,10 +105,10 @@ def expire(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Let old versions go, as the table's retention or the options say; tagged ones stay.
+    """Expire old versions by the table's retention or the options; tagged versions stay.
 
-    With both options, what either of them keeps stays. Versions that readers hold a lease on stay
-    too, and the leases are listed. Files of what went are deleted by `neve gc TABLE --run`.
+    With both options, a version stays if either keeps it. Versions under a reader's lease stay,
+    too, and the leases are listed. `neve gc TABLE --run` deletes the files of expired versions.
     """
     with _written(lake, storage_options, name) as table:
         report = table.expire(keep_last=keep_last, older_than=older_than)
@@ -138,7 +138,7 @@ def expire(
         files = counted(report.unreachable_files, "file")
         page.line(f"`neve gc {shown_text(name)} --run` can delete {files}")
     if report.is_publishing_due:
-        page.line("the disk is full: other engines are shown what expired until `neve gc --run`")
+        page.line("the disk is full: other engines see expired versions until `neve gc --run`")
 
 
 @click.command(cls=DocumentedCommand, examples=["neve gc shop.orders", "neve gc shop.orders --run"])
@@ -148,9 +148,9 @@ def expire(
 def gc(
     *, name: str, is_run: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """List the files that no version needs any more; with --run, delete them.
+    """List the files that no version needs; with --run, delete them.
 
-    Files that a reader has a lease on are listed, and stay until it has ended.
+    Files under a reader's lease are listed, and stay until the lease ends.
     """
     with _written(lake, storage_options, name) as table:
         report = table.collect_garbage(dry_run=not is_run)
@@ -171,16 +171,16 @@ def gc(
 @click.option(
     "--independent",
     is_flag=True,
-    help="Also compare all rows with what a reader of its own finds in the published table.",
+    help="Also compare all rows with those an independent reader finds in the published table.",
 )
 @on_a_lake
 def verify(
     *, name: str, independent: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Read all files of a table and check them; what is wrong ends with exit code 5.
+    """Read and check all files of a table; if anything is wrong, the exit code is 5.
 
-    Works beside a writer. Data files, vectors, indexes, logs, leases and published metadata are
-    read; what could not be read is listed. Files that nothing needs are counted.
+    Works while a writer is open. Data files, vectors, indexes, logs, leases and published metadata
+    are read, and those that could not be read are listed. Files that nothing needs are counted.
     """
     with (
         open_lake(lake, storage_options) as catalog,
@@ -215,11 +215,10 @@ def verify(
 @click.command(cls=DocumentedCommand, examples=["neve recover"])
 @on_a_lake
 def recover(*, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Bring the catalog and all tables together, and finish what was cut off.
+    """Reconcile the catalog with all tables, and finish interrupted operations.
 
-    For after a restore from copies, and for tables that were dropped with --purge while readers
-    held their files. Tables that cannot be brought in order are listed; the exit code is that of
-    the first of them.
+    Run it after restoring a backup, or after dropping tables with --purge while readers held their
+    files. Tables that cannot be recovered are listed; the exit code is that of the first one.
     """
     with open_lake(lake, storage_options) as catalog:
         report = catalog.recover()
@@ -256,7 +255,7 @@ def _garbage_lines(name: str, report: GarbageReport) -> Iterator[Text]:
 
 
 def _problems(error: Corruption) -> list[str]:
-    """Return what a verification found, one text each."""
+    """Return the problems that a verification found."""
     return [failure_text(each) for each in error.problems] or [error.message]
 
 

@@ -1,4 +1,4 @@
-"""Values of rows as JSON and as text: what commands take, and what they give back.
+"""Values of rows as JSON and as text, in the input and output of commands.
 
     type                    JSON                                    text
     boolean                 true, false                             true, false
@@ -18,10 +18,10 @@
     map                     object, or a list of [key, value]       JSON
 
 These are Iceberg's forms of single values. A date or timestamp outside the years 1 to 9999 is the
-number that is stored. A map is given as an object where its keys are distinct texts, and otherwise
-as a list; an object that is taken has keys in their text form.
+stored number. A map is written as an object if its keys are distinct texts, otherwise as a list;
+the keys of an object that is read are in their text form.
 
-CLI-1  What is given as JSON for a value is taken for the same value.
+CLI-1  The JSON written for a value is read as the same value.
 """
 
 import datetime as dt
@@ -63,17 +63,17 @@ _LIKE: Final = {
     TypeKind.TIMESTAMPTZ_NS: "a time with its zone such as 2024-01-31T22:31:08.123456789+00:00",
     TypeKind.UUID: "a uuid such as f79c3e09-677c-4bbd-a479-3f349cb785e7",
 }
-# Python has no dates and times of their far years: rows take the numbers that are stored.
+# Python lacks dates and times of far years: rows take the stored numbers.
 _COUNTED: Final = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIMESTAMPTZ})
 _NO_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NANOSECONDS: Final = re.compile(r"[.,][0-9]{7}")
 _FLAGS: Final = {"true": True, "false": False}
-# Whole numbers of columns have fewer digits; a decimal with an exponent may have a billion.
+# Integer columns have fewer digits; a decimal with an exponent may have a billion.
 _DIGITS_MAX: Final = 40
 
 
 def parse_json(text: str) -> object:
-    """Read one JSON value, numbers with all their digits; raises ValueError with what is wrong."""
+    """Read one JSON value, numbers with all their digits; raises ValueError with the reason."""
     try:
         return _DECODER.decode(text)
     except RecursionError:
@@ -83,7 +83,7 @@ def parse_json(text: str) -> object:
 
 
 def json_reader(arrow_type: pa.DataType) -> ReadJson:
-    """Make the function from JSON, never null, to a value of a row; it raises Unfit."""
+    """Return the function from JSON, never null, to a value of a row; it raises Unfit."""
     kind = kind_of(arrow_type)
     match kind:
         case TypeKind.LIST:
@@ -107,7 +107,7 @@ def json_reader(arrow_type: pa.DataType) -> ReadJson:
 
 
 def text_reader(arrow_type: pa.DataType) -> ReadText:
-    """Make the function from text, as in a cell or an argument, to a value; it raises Unfit."""
+    """Return the function from text, as in a cell or an argument, to a value; it raises Unfit."""
     read_json = json_reader(arrow_type)
     match kind_of(arrow_type):
         case TypeKind.BOOLEAN:
@@ -123,7 +123,7 @@ def text_reader(arrow_type: pa.DataType) -> ReadText:
 
 
 def json_values(array: ArrowArray) -> list[Json]:
-    """Return the values of an array as JSON, column by column and not row by row."""
+    """Return the values of an array as JSON, column by column."""
     kind = kind_of(array.type)
     match kind:
         case TypeKind.LIST:
@@ -167,11 +167,11 @@ def _distinct_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in members if names.count(name) > 1)
-        raise ValueError(f"{shown(twice)} is in it twice")
+        raise ValueError(f"it has {shown(twice)} twice")
     return members
 
 
-# Made once: making one takes longer than reading a row.
+# Made once: this takes longer than reading a row.
 _DECODER: Final = json.JSONDecoder(
     parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_distinct_members
 )
@@ -238,7 +238,7 @@ def _bytes_of(value: object) -> bytes:
 
 
 def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
-    """Make a reader for what JSON has no values for, and spells as text."""
+    """Return a reader for types that JSON writes as text."""
     kind = kind_of(arrow_type)
     from_raw = scalar_form(arrow_type).from_raw
     is_decimal = kind is TypeKind.DECIMAL
@@ -249,7 +249,7 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
 
     def read(value: object) -> object:
         if is_counted and isinstance(value, int):
-            return value  # of all numbers only those that have no other form are taken
+            return value  # numbers only for values that have no other form
         if is_moment and isinstance(value, str):
             moment = _moment_of(value)
             if moment is not None and (moment.tzinfo is not None) == is_zoned:
@@ -267,7 +267,7 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
 
 
 def _moment_of(text: str) -> dt.datetime | None:
-    """Read a time the quick way; None when it needs more than Python reads at once."""
+    """Read a time the quick way; None if Python cannot parse it directly."""
     if _NANOSECONDS.search(text):
         return None
     try:
@@ -302,7 +302,7 @@ def _struct_reader(fields: Iterable[ArrowField]) -> ReadJson:
     def read(value: object) -> dict[str, object]:
         if not isinstance(value, dict):
             _expected("an object", value)
-        # Unknown members are refused by the table that takes the row.
+        # The table refuses unknown members.
         return {
             name: members[name](each) if name in members else each for name, each in value.items()
         }
@@ -334,7 +334,7 @@ def _member_reader(field: ArrowField) -> ReadJson:
 
     def read_member(value: object) -> object:
         if value is None:
-            return None  # the table that takes the row knows whether it may be
+            return None  # the table decides whether NULL is allowed
         try:
             return read(value)
         except Unfit as unfit:
@@ -363,7 +363,7 @@ def _number_of(text: str) -> int | Decimal:
 
 
 def _count_or_text(text: str) -> int | str:
-    """Take a date or time that is written as the number that is stored."""
+    """Read a date or time that is written as the stored number."""
     is_number = text.removeprefix("-").isdecimal() and len(text) < _DIGITS_MAX
     return int(text) if is_number and len(text) != len("20240131") else text
 
@@ -387,7 +387,7 @@ def _shown_float(value: float | None) -> Json:
 
 
 def _spelled_values(array: ArrowArray) -> list[Json]:
-    """Spell dates, times, decimals and uuids, of any year, by way of what is stored."""
+    """Write dates, times, decimals and uuids from their stored form, for any year."""
     arrow_type = array.type
     if kind_of(arrow_type) is TypeKind.DECIMAL:
         numbers = cast("list[Decimal | None]", array.to_pylist())
@@ -398,7 +398,7 @@ def _spelled_values(array: ArrowArray) -> list[Json]:
     values = raws if from_raw is None else [_python_value(from_raw, raw) for raw in raws]
     is_count = kind_of(arrow_type) in _COUNTED
     return [
-        # A count that stayed one is outside of Python's years.
+        # A value that is still a number is outside Python's years.
         cast("Json", value)
         if value is None or (is_count and isinstance(value, int))
         else default_to_json(arrow_type, value)
@@ -439,7 +439,7 @@ def _as_object(pairs: Json) -> Json:
 
 
 def _rebuilt(array: "pa.ListArray[pa.Scalar[pa.DataType]]", values: list[Json]) -> list[Json]:
-    """Cut the values of all lists into the lists that they are of."""
+    """Split the values of all lists into their lists."""
     lists: list[Json] = []
     start = 0
     for length in array.value_lengths().to_pylist():

@@ -1,1 +1,1 @@
-"""What to rewrite and how: pure policies, plans, and the rewrite in this process."""
+"""Compaction: policies that pick files, plans, and the rewrite in this process."""

@@ -1,17 +1,16 @@
-"""Executes a plan, or a key range of it, in this process: merges live rows in bounded memory.
+"""Execute a plan, or one key range of it, in this process: merge live rows in bounded memory.
 
 1. Arrange the inputs in runs: sequences of files whose keys follow each other.
-2. Read a row group when the merge comes to its keys (see `neve.keys.merge`); a group all of whose
-   rows are marked is left out. Drop marked rows, and bring the others into the current schema;
-   where row lineage is kept, with the columns of `neve.model.row_lineage` after the user's.
+2. Read a row group when the merge reaches its keys (see `neve.keys.merge`); skip a group whose rows
+   are all marked. Drop marked rows, and convert the others to the current schema. Where row lineage
+   is kept, the columns of `neve.model.row_lineage` follow the user's.
 3. Encode the keys, and check that they ascend, from group to group and from file to file, within
-   the bounds that the manifest has for the file. Otherwise it is Corruption, and nothing is
-   published.
-4. Hand the rows to the sink by key.
+   the file's bounds in the manifest. Otherwise raise Corruption; nothing is published.
+4. Pass the rows to the sink by key.
 5. Compare the number of rows with the plan's, and finish the files.
 
-Memory is that of one row group for each run whose keys overlap others, and once more while a window
-is sorted. Whatever goes wrong, the files written so far are deleted.
+Memory holds one row group for each run whose keys overlap others, and as much again while a window
+is sorted. On any error the files written so far are deleted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,11 +41,11 @@ Output = TypeVar("Output")
 
 
 class RowSource(Protocol):
-    """The rows of one data file, readable in stretches."""
+    """The rows of one data file, readable in slices."""
 
     @property
     def group_rows(self) -> int:
-        """Rows of each row group but the last."""
+        """Rows in each row group except the last."""
         ...
 
     def read(self, columns: Sequence[str] | None, *, start: int, stop: int) -> pa.Table:
@@ -54,7 +53,7 @@ class RowSource(Protocol):
         ...
 
     def stored_lineage(self, *, start: int, stop: int) -> pa.Table | None:
-        """Return the columns of row lineage of rows [start, stop); None when there are none."""
+        """Return the lineage columns of rows [start, stop); None when the file has none."""
         ...
 
     def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
@@ -63,14 +62,14 @@ class RowSource(Protocol):
 
 
 class FileSink(Protocol[Output_co]):
-    """Takes rows in the order of their keys and makes data files of them."""
+    """Takes rows in key order and writes them to data files."""
 
     def append(self, rows: pa.Table, keys: KeyArray) -> None:
-        """Take the next rows; their keys are greater than all before."""
+        """Take the next rows; their keys are greater than all previous ones."""
         ...
 
     def finish(self) -> tuple[Output_co, ...]:
-        """Complete the files and return what was written; nothing when there were no rows."""
+        """Complete the files and return what was written; empty without rows."""
         ...
 
     def abort(self) -> None:
@@ -84,14 +83,14 @@ class RowReading:
 
     reader_of: Callable[[DataFile], RowSource]
     mask_of: Callable[[DataFile], KeepMask | None]
-    """Live rows by the vector that the given file facts name; None: all."""
+    """Live rows according to the file's deletion vector; None: all."""
     project: Callable[[pa.Table, DataFile], pa.Table]
     """Rows of a file in the current schema."""
     encode_keys: Callable[[pa.Table], KeyArray]
     """Keys of rows in the current schema."""
     keeps_lineage: bool
     check_cancelled: Callable[[], None]
-    """Raises when the work is to end; asked before each group is read."""
+    """Raises when the work should stop; called before each group is read."""
 
 
 def execute(
@@ -107,12 +106,12 @@ def execute(
     progress: Callable[[int], None],
     check_cancelled: Callable[[], None],
 ) -> tuple[Output, ...]:
-    """Rewrite a plan's inputs, as far as their keys are in a range; returns what the sink wrote.
+    """Rewrite the rows of a plan's inputs whose keys are in a range; returns what the sink wrote.
 
-    `mask_of` uses the vector in the plan's own file facts. `progress` gets the number of further
-    rows handed on. Raises Corruption when the rows are not what the plan says, and any error of
-    `check_cancelled`, a source or the sink; the sink is aborted then. How many rows a part of the
-    keys must have is not known: the caller that has all parts compares it (`check_count`).
+    `mask_of` uses the vectors of the plan's own files. `progress` gets the number of rows passed on
+    since the last call. Raises Corruption when the rows do not match the plan, and any error of
+    `check_cancelled`, a source or the sink; then the sink is aborted. The row count of a part is
+    not known: the caller that has all parts compares it (`check_count`).
     """
     reading = RowReading(
         reader_of=reader_of,
@@ -139,7 +138,7 @@ def execute(
 
 
 class _LiveRun:
-    """The live rows of files whose keys follow each other, all or of one key range."""
+    """The live rows of files whose keys follow each other, optionally within one key range."""
 
     __slots__ = ("_key_range", "_last", "_reading")
 
@@ -149,14 +148,14 @@ class _LiveRun:
         self._last: bytes | None = None
 
     def sources(self, files: Sequence[DataFile]) -> list[Source]:
-        """Return the files as a run to merge; its blocks keep the bytes of their keys."""
+        """Return the files as a run to merge; its blocks keep their encoded keys."""
         return [(file.key_min, partial(self._pieces, file)) for file in files]
 
     def _pieces(self, file: DataFile) -> Iterator[LoadBlock]:
         mask = self._reading.mask_of(file)
         if mask is not None and len(mask) != file.row_count:
             raise Corruption(
-                f"a vector is for {len(mask):,} rows, the file has {file.row_count:,}",
+                f"a deletion vector covers {len(mask):,} rows, the file has {file.row_count:,}",
                 path=file.path,
             )
         source = self._reading.reader_of(file)
@@ -191,21 +190,21 @@ class _LiveRun:
         first, last = key_at(keys.encoded, 0), key_at(keys.encoded, -1)
         if not keys.ascends() or (self._last is not None and first <= self._last):
             raise Corruption(
-                "rows are not in the order of their keys",
+                "rows are not in key order",
                 path=file.path,
                 hint="Restore the file from a copy, or roll the table back",
             )
         self._last = last
         if first < file.key_min or last > file.key_max:
             raise Corruption(
-                "rows lie outside the key bounds of their file",
+                "rows are outside the key bounds of their file",
                 path=file.path,
                 hint="Restore the file from a copy, or roll the table back",
             )
 
 
 def check_count(plan: CompactionPlan, row_count: int) -> None:
-    """Raise Corruption when the outputs of a plan have more or fewer rows than its inputs had."""
+    """Raise Corruption when the outputs of a plan do not have as many rows as its inputs."""
     if row_count != plan.live_count:
         raise Corruption(
             f"{row_count:,} live rows were read, the manifest has {plan.live_count:,}",
@@ -215,7 +214,7 @@ def check_count(plan: CompactionPlan, row_count: int) -> None:
 
 
 def _abort(sink: FileSink[Output], error: BaseException) -> None:
-    """Abort the sink without hiding why."""
+    """Abort the sink without hiding the first error."""
     try:
         sink.abort()
     except Exception as second:  # noqa: BLE001  # the first error is the one to raise
@@ -227,7 +226,7 @@ def _joined(rows: pa.Table, lineage: pa.Table) -> pa.Table:
 
 
 def _rows_within(file: DataFile, source: RowSource, key_range: KeyRange) -> tuple[int, int]:
-    """Return the positions where the keys of a range begin and end; looked up only where needed."""
+    """Return the positions where a key range begins and ends; look them up only when needed."""
     first, end = 0, file.row_count
     if key_range.start is not None and file.key_min < key_range.start:
         first = source.key_bound(key_range.start, side="left")

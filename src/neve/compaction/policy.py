@@ -1,31 +1,29 @@
-"""Which files to rewrite next: pure functions from a Version to plans.
+"""The compaction policy: pure functions from a Version to plans.
 
-Needs are met in this order; within a kind the greatest first:
+Needs are met in this order, the most urgent of each kind first:
 
-1. Level 0 of a partition has `level0_files` files, or a level from 1 on more bytes than it may
-   hold. Both are one score, number by limit, so that neither starves the other.
-   - Level 0: the files by age as far as the byte budget goes, and all of level 1 that they touch.
-     Where files of level 1 that they do not touch lie between them, only the part around the oldest
-     is taken: rewriting what lies between would gain nothing.
-   - A large level: the file with the least bytes below it, and what it touches there.
-2. A file has more marked rows than `garbage_ratio`: rewritten in its level.
-3. Small files lie next to each other in a level: joined to one that is no larger than a file may
-   be. The others are together at least half as large as the largest one, so a row is rewritten only
-   a logarithmic number of times however small the files are that come.
+1. Level 0 of a partition has `level0_files` files, or a level from 1 on exceeds its bytes. Both
+   have one score, value by limit, so that neither starves the other.
+   - Level 0: the oldest files that fit in the byte budget, and all files of level 1 that they
+     touch. Where untouched files of level 1 lie between them, only the part around the oldest is
+     taken: rewriting the files between would gain nothing.
+   - A large level: the file with the fewest bytes below it, and the files that it touches there.
+2. A file has more marked rows than `garbage_ratio`: it is rewritten in its level.
+3. Small files are neighbours in a level: they are joined to one that is no larger than the limit.
+   Together the others are at least half as large as the largest one, so a row is rewritten only a
+   logarithmic number of times however small the files are.
 
-Each plan moves bytes down, or removes marked rows, or leaves fewer files in a level: so picking
-and applying ends.
+Each plan moves bytes down, removes marked rows, or leaves fewer files in a level: so picking and
+applying ends.
 
-PartitionLevels: the files of one partition by level, searchable by key.
+PartitionLevels holds the files of one partition by level, searchable by key:
 
-    level 0     in the order in which they were committed; keys overlap
+    level 0     in commit order; keys overlap
     level 1…    by key; disjoint (MANIFEST-V1), so that the files a key range touches are neighbours
 
-Partitions of different specs are different partitions: their keys may repeat, their files may not
-be mixed.
-
-A file that was written before a column of the partition was widened has the partition in other
-bytes, and Versions keep files apart by bytes. Where such a one overlaps others of its level, it is
+Partitions of different specs are different partitions: their keys may repeat, and their files are
+never mixed. A file written before a partition column was widened stores the partition in other
+bytes, and Versions separate files by bytes. Where such a file overlaps others of its level, it is
 planned as if it were in level 0.
 """
 
@@ -43,7 +41,7 @@ from neve.model.partition_spec import PartitionId, PartitionIdentity
 from neve.model.version import Version
 
 KeySpan: TypeAlias = tuple[bytes, bytes]
-"""First and last key, both inside."""
+"""First and last key, both inclusive."""
 
 
 class SortedLevel:
@@ -58,7 +56,7 @@ class SortedLevel:
         self._sums = [0, *accumulate(file.file_bytes for file in self.files)]
 
     def touched_by(self, span: KeySpan) -> range:
-        """Return the places of the files that hold keys of a span."""
+        """Return the indexes of the files that hold keys of a span."""
         first = bisect_left(self._ends, span[0])
         return range(first, max(first, bisect_right(self._starts, span[1])))
 
@@ -84,11 +82,11 @@ class PartitionLevels:
         self._sorted: dict[int, SortedLevel] = {}
 
     def add(self, file: DataFile) -> None:
-        """Take one more file in; not after a level was asked for."""
+        """Add a file; call `level` only after the last one."""
         self._by_level.setdefault(file.level, []).append(file)
 
     def part_overlapping(self) -> None:
-        """Take files out of levels from 1 on that overlap others there; after all were added."""
+        """Move files that overlap others in a level from 1 on to level 0; call after all `add`s."""
         parted: list[DataFile] = []
         for number in self.level_numbers():
             files = self._by_level[number]
@@ -99,8 +97,8 @@ class PartitionLevels:
             end: bytes | None = None
             gone: set[str] = set()
             for file in sorted(older, key=lambda file: file.key_min):
-                is_behind = end is None or end < file.key_min
-                if is_behind and not others.touched_by((file.key_min, file.key_max)):
+                is_after = end is None or end < file.key_min
+                if is_after and not others.touched_by((file.key_min, file.key_max)):
                     end = file.key_max
                 else:
                     gone.add(file.path)
@@ -110,7 +108,7 @@ class PartitionLevels:
             self._by_level[0] = [*parted, *self._by_level.get(0, ())]
 
     def files(self, level: int) -> Sequence[DataFile]:
-        """Files of a level, in the order in which they were committed."""
+        """Files of a level, in commit order."""
         return self._by_level.get(level, ())
 
     def all_files(self) -> Iterator[DataFile]:
@@ -136,7 +134,7 @@ def partitions_of(
 ) -> list[PartitionLevels]:
     """Return the partitions of a Version, in the order of their first files.
 
-    Without an `identity` they are distinguished by their stored bytes.
+    Without an `identity`, their stored bytes distinguish them.
     """
     found: dict[PartitionId, PartitionLevels] = {}
     for file in version.files.values():
@@ -151,7 +149,7 @@ def partitions_of(
 
 
 def span_of(files: Iterable[DataFile]) -> KeySpan:
-    """Return the smallest span that holds all keys of some files; at least one file."""
+    """Return the smallest span that holds all keys of one or more files."""
     known = list(files)
     return min(file.key_min for file in known), max(file.key_max for file in known)
 
@@ -162,15 +160,15 @@ def spans_overlap(left: KeySpan, right: KeySpan) -> bool:
 
 
 class PlansAtWork:
-    """What running plans will replace, so that no other plan gets in their way.
+    """What running plans will replace, so that no other plan conflicts with them.
 
     COMPACTION-6  A file is the input of one plan at a time.
-    COMPACTION-7  Two plans at a time write to one level and partition only where their keys are
+    COMPACTION-7  Two plans write to one level and partition at a time only where their keys are
         apart: otherwise their outputs could overlap, although their inputs do not.
 
-    For plans that were made elsewhere only the input files are known. Each such plan writes to the
-    level of its lowest inputs, or from there one level down (full plans aside); so it counts as
-    writing to both, between the smallest and the largest key of all busy files there.
+    For plans made elsewhere only the input files are known. Such a plan, unless it is a full one,
+    writes to the level of its lowest inputs or one level below. So it counts as writing to both,
+    between the smallest and the largest key of all busy files there.
     """
 
     __slots__ = ("_busy_spans", "_paths", "_spans")
@@ -188,15 +186,15 @@ class PlansAtWork:
                     self._busy_spans[partition.identity, number] = span_of(taken)
 
     def is_free(self, file: DataFile) -> bool:
-        """Whether no plan takes a file."""
+        """Whether no plan uses a file."""
         return file.path not in self._paths
 
     def free(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Return those of some files that no plan takes."""
+        """Return the files that no plan uses."""
         return [file for file in files if self.is_free(file)]
 
     def admits(self, partition: PartitionLevels, inputs: Sequence[DataFile], target: int) -> bool:
-        """Whether a plan of these inputs would keep COMPACTION-6 and COMPACTION-7."""
+        """Whether a plan with these inputs would satisfy COMPACTION-6 and COMPACTION-7."""
         if not all(map(self.is_free, inputs)):
             return False
         if target == 0:
@@ -214,16 +212,16 @@ class PlansAtWork:
         )
 
     def add(self, partition: PartitionLevels, inputs: Sequence[DataFile], target: int) -> None:
-        """Note a plan that was made."""
+        """Record a plan."""
         self._paths.update(file.path for file in inputs)
         self._spans[partition.identity, target].append(span_of(inputs))
 
 
-# Joined files stay below the size at which a writer begins the next file, whose own measure of a
-# file may differ from ours: a join that gave as many files as before would be planned again.
+# Joined files stay below the size at which a writer begins the next file, because its measure of
+# a file may differ: a join that results in as many files as before would be planned again.
 _JOINED_SHARE: Final = 0.75
 _JOINED_FILE_FACTOR: Final = 2
-# Of each run that a plan reads, a row group is in memory.
+# For each run that a plan reads, one row group is in memory.
 _MOVED_RUNS_MAX: Final = 16
 
 
@@ -234,7 +232,7 @@ def pick(
     *,
     identity: PartitionIdentity | None = None,
 ) -> CompactionPlan | None:
-    """Return the plan that is needed most, or None; `busy` are paths that running plans rewrite."""
+    """Return the most urgent plan, or None; `busy` are paths that running plans rewrite."""
     return next(_Planner(version, options, busy, identity).plans(), None)
 
 
@@ -245,7 +243,7 @@ def pick_all(
     *,
     identity: PartitionIdentity | None = None,
 ) -> list[CompactionPlan]:
-    """Return plans that may run and be committed side by side, in any order; most needed first."""
+    """Return plans that may run and commit side by side, in any order; most urgent first."""
     return list(_Planner(version, options, busy, identity).plans())
 
 
@@ -258,9 +256,9 @@ def full_plan(
 ) -> list[CompactionPlan]:
     """Return plans that rewrite every file, Columnar, into one level per partition.
 
-    With `wanted`, only plans that rewrite one of these paths. Files whose keys overlap are in one
-    plan however large; plans of one partition are apart. While they run, nothing else may be picked
-    for this table.
+    With `wanted`, return only plans that rewrite one of these paths. Files whose keys overlap are
+    in one plan, however large; plans of one partition are apart. While they run, pick no other
+    plans for this table.
     """
     plans: list[CompactionPlan] = []
     for partition in partitions_of(version, identity):
@@ -288,11 +286,11 @@ def move_plan(
     identity: PartitionIdentity | None = None,
     wanted: AbstractSet[str] | None = None,
 ) -> list[CompactionPlan]:
-    """Return plans that move files of former partition specs to the current one, into level 0.
+    """Return plans that move files of earlier partition specs to the current one, into level 0.
 
-    With `wanted`, only files of these paths. Each plan reads few runs and no more bytes than a job
-    may, so that it holds few row groups in memory; what several plans put into one partition
-    overlaps, and is merged by the plans that come after.
+    With `wanted`, move only files of these paths. Each plan reads few runs, so that it holds few
+    row groups in memory, and at most `job_bytes_max`. Outputs of several plans in one partition
+    overlap; later plans merge them.
     """
     plans: list[CompactionPlan] = []
     room = runs_left = 0
@@ -321,13 +319,13 @@ def move_plan(
 
 
 def is_garbage(file: DataFile, options: LevelOptions) -> bool:
-    """Whether so many rows of a file are marked that it is rewritten."""
+    """Whether a file has so many marked rows that it is rewritten."""
     return file.live_count == 0 or file.deleted_count > options.garbage_ratio * file.row_count
 
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """A level that asks for work, by how much it is beyond its limit."""
+    """A level beyond its limit, and by how much."""
 
     score: float
     partition: PartitionLevels
@@ -335,7 +333,7 @@ class _Need:
 
 
 class _Planner:
-    """Makes plans for one Version, one after another, that do not get in each other's way."""
+    """Makes plans for one Version that do not conflict with each other."""
 
     def __init__(
         self,
@@ -350,7 +348,7 @@ class _Planner:
         self._at_work = PlansAtWork(self._partitions, busy)
 
     def plans(self) -> Iterator[CompactionPlan]:
-        """Yield plan after plan; each one takes its files out of the game for the next."""
+        """Yield plans; none uses a file of an earlier one."""
         for need in sorted(self._needs(), key=lambda need: -need.score):
             if need.level == 0:
                 yield from self._level0(need.partition)
@@ -378,7 +376,7 @@ class _Planner:
     def _level0(self, partition: PartitionLevels) -> Iterator[CompactionPlan]:
         below = partition.level(1)
         while len(free := self._at_work.free(partition.files(0))) >= self._options.level0_files:
-            # A file that touches busy files of level 1 waits; a younger one may not have to.
+            # A file that touches busy files of level 1 waits; a younger one may be free.
             possible = (_around(seed, free, below, self._options) for seed in free)
             inputs = next((i for i in possible if self._at_work.admits(partition, i, 1)), None)
             if inputs is None:
@@ -471,7 +469,7 @@ def _around(
 def _without_gaps(
     seed: DataFile, chosen: Sequence[DataFile], touched: set[int], below: SortedLevel
 ) -> list[DataFile]:
-    """Leave out what is parted from the seed by a file of level 1 that stays."""
+    """Leave out files that a remaining file of level 1 separates from the seed."""
     low: bytes | None = None
     high: bytes | None = None
     for place in below.touched_by(span_of(chosen)):
@@ -490,7 +488,7 @@ def _without_gaps(
 
 
 def _joinable(files: Iterable[DataFile], options: LevelOptions) -> list[DataFile]:
-    """Return how many of these neighbours, from the first on, are worth joining; none: empty."""
+    """Return the first files of these neighbours that are worth joining; may be empty."""
     limit = min(int(_JOINED_SHARE * options.file_bytes), options.job_bytes_max)
     window: list[DataFile] = []
     total = largest = best = 0
@@ -508,7 +506,7 @@ def _joinable(files: Iterable[DataFile], options: LevelOptions) -> list[DataFile
 
 
 def _groups_apart(files: Iterable[DataFile], budget: int) -> Iterator[list[DataFile]]:
-    """Cut files into groups whose keys are apart, each within the budget where it can be."""
+    """Split files into groups whose keys are apart, each within the budget if possible."""
     groups: list[list[DataFile]] = []
     end: bytes | None = None
     for file in sorted(files, key=lambda file: (file.key_min, file.level, file.path)):

@@ -2,22 +2,22 @@
 
     plans ──► key ranges ──► tasks ──► executor, here or elsewhere ──► files of each task ──► commit
 
-    task      inputs that may hold keys of a range, and the range; its files hold the live rows of
-              that range, in files of about the plan's size
+    task      a key range, and the inputs that may hold its keys; it writes the live rows of the
+              range, in files of about the plan's size
 
 COMPACTION-3  Tasks of one plan are apart by key, ascend, and together hold all keys of the plan.
-COMPACTION-4  What a task writes follows from the task alone, except for the names of the files: so
-    a plan results in the same table in one process or in many.
-COMPACTION-5  A task that failed may be executed again, also while the first try still runs: no name
+COMPACTION-4  What a task writes depends on the task alone, except for file names: so a plan results
+    in the same table in one process or in many.
+COMPACTION-5  A task that failed may be executed again, even while the first try still runs: no name
     is used twice, and only what the executor returns is committed.
 
-How a plan is cut, by pure functions, so that every executor gets the same tasks:
+Pure functions cut plans, so that every executor gets the same tasks:
 
-1. A plan is cut only when it has many rows, and only so far that every task still fills half a
-   file: smaller files would have to be joined again.
-2. Some keys of each input are looked at, evenly spread; each counts for as many live rows as lie
-   between it and the one before.
-3. Cuts are put where the rows of the keys below add up to even shares.
+1. Cut a plan only when it has many rows, and only so far that every task still fills half a file:
+   smaller files would have to be joined again.
+2. Sample keys of each input, evenly spread; each weighs as many live rows as lie between it and the
+   previous one.
+3. Place cuts where the rows of the keys below add up to even shares.
 
     file 1    a─────────f──────────k──────────p         4 keys of 1,000,000 rows each
     file 2              g────h────i                      3 keys of   200,000 rows each
@@ -37,13 +37,13 @@ from neve.model.data_file import DataFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """What has to be known of a table to read and write its files elsewhere, all of it as text."""
+    """What an executor needs to read and write a table's files elsewhere, all of it as text."""
 
     location: str
     """The warehouse, as a URI."""
     table_id: str
     schema_id: int
-    """Schema that rows are written with."""
+    """Schema to write rows with."""
     schemas: Mapping[int, str]
     """Every schema the table had, as JSON by id."""
     specs: Mapping[int, str]
@@ -58,12 +58,12 @@ class RewriteTask:
     plan_number: int
     """Place of the plan in its job."""
     part: CompactionPlan
-    """The plan with only those inputs that may hold keys of the range."""
+    """The plan with only the inputs that may hold keys of the range."""
     key_range: KeyRange
     row_share: int
-    """About how many rows it has; all of a plan's tasks together, exactly as many as the plan."""
+    """Estimated number of rows; over all tasks of a plan they add up to the plan's rows."""
     keeps_lineage: bool = False
-    """Whether its files have the columns of row lineage: those of a table of format 3 do."""
+    """Whether its files have lineage columns, as in tables of format 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,9 @@ class RewriteJob:
     table: TableDefinition
     plans: tuple[CompactionPlan, ...]
     tasks: tuple[RewriteTask, ...]
-    """In the order of their plans, and those of one plan by key."""
+    """In the order of their plans; tasks of one plan by key."""
     run: str | None = None
-    """Name of the run that paths of new files must bear; None: any will do."""
+    """Name of the run that the paths of new files must contain; None: any path."""
 
 
 class PlanExecutor(Protocol):
@@ -93,15 +93,15 @@ class PlanExecutor(Protocol):
     ) -> Sequence[tuple[DataFile, ...]]:
         """Write the files of every task; returns them by task, in the order of the tasks.
 
-        `progress` gets the number of further rows that were written, never more than there are in
-        all. `check_cancelled` raises when the work is to end. Raises NeveError when a task could
-        not be executed; files that were written are deleted then, or left for the collector.
+        `progress` gets the number of rows written since the last call, never more than there are in
+        all. `check_cancelled` raises when the work should stop. Raises NeveError when a task fails;
+        then the files already written are deleted, or left for the collector.
         """
         ...
 
 
 TASK_ROWS: Final = 2_000_000
-"""Rows of one task, unless it would not fill half a file."""
+"""Rows of one task, unless they would not fill half a file."""
 _KEYS_PER_TASK: Final = 16
 
 KeysOf: TypeAlias = Callable[[DataFile, Sequence[int]], Sequence[bytes]]
@@ -116,7 +116,7 @@ def cut_plan(
     task_rows: int = TASK_ROWS,
     keeps_lineage: bool = False,
 ) -> tuple[RewriteTask, ...]:
-    """Return the tasks of a plan, by key; only for more than one, keys are asked for."""
+    """Return the tasks of a plan, by key; reads keys only when there are several."""
     parts: list[tuple[CompactionPlan, KeyRange]] = []
     for key_range in key_ranges(plan, keys_of, task_rows=task_rows):
         inputs = tuple(file for file in plan.inputs if has_live_keys(file, key_range))
@@ -138,12 +138,12 @@ def cut_plan(
 def key_ranges(
     plan: CompactionPlan, keys_of: KeysOf, *, task_rows: int = TASK_ROWS
 ) -> tuple[KeyRange, ...]:
-    """Return ranges that ascend, are apart, and hold all keys; one of them for a small plan."""
+    """Return ranges that ascend, are apart, and hold all keys; a small plan has one."""
     return even_ranges(plan.inputs, keys_of, count=_task_count(plan, task_rows))
 
 
 def even_ranges(files: Sequence[DataFile], keys_of: KeysOf, *, count: int) -> tuple[KeyRange, ...]:
-    """Return at most so many ranges that ascend, are apart, hold all keys, and even shares."""
+    """Return at most `count` ranges of even shares that ascend, are apart, and hold all keys."""
     if count <= 1:
         return (KeyRange(),)
     share = max(1, sum(file.live_count for file in files) // (count * _KEYS_PER_TASK))

@@ -1,1 +1,1 @@
-"""The live table: owns threads, locks and the order of things."""
+"""The live table: its threads, its locks, and the order of its steps."""

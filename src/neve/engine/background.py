@@ -1,14 +1,14 @@
-"""BackgroundWork: steps that a thread runs until none has anything left to do.
+"""BackgroundWork: steps that a thread runs until none finds work.
 
-A step does one bounded piece of work and returns whether it found any. Tests run the same steps by
+A step does one bounded piece of work and returns whether it found any; tests run the same steps by
 hand. The thread does not keep its owner alive: when the owner is gone, the thread ends.
 
 ENGINE-7   A wake-up is never lost: the event is cleared before the steps look for work.
 ENGINE-8   A step that fails is tried again after a pause, which grows; until then `failure` says
            why.
-ENGINE-9   `close` waits for the step that is running, and no other begins.
-ENGINE-10  Work that can never succeed again is not tried again: of a writer that was fenced, of a
-           table that was closed or dropped.
+ENGINE-9   `close` waits for the running step, and no other begins.
+ENGINE-10  Work that can never succeed is not tried again: the writer was fenced, or the table was
+           closed or dropped.
 """
 
 import logging
@@ -32,7 +32,7 @@ OnFailure = Callable[[str, NeveError], None]
 """Called with the name of the work and why it failed, once until it succeeds again."""
 
 HasEnded = Callable[[], bool]
-"""A bound method that returns whether the work of its object is over for good."""
+"""A bound method that returns whether the work of its object has ended for good."""
 
 _PAUSE_SECONDS: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 5.0
@@ -43,7 +43,7 @@ def _unheard(_name: str, _error: NeveError) -> None:
 
 
 class BackgroundWork:
-    """Runs the steps of one owner in a thread of its own."""
+    """Runs the steps of one owner in a separate thread."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BackgroundWork:
     ) -> None:
         """Take the steps, methods of objects; they run when woken, and every `idle_seconds`.
 
-        `has_ended` is asked when something is not found.
+        `has_ended` is called when a step raises NotFound.
         """
         self._steps = [weakref.WeakMethod(step) for step in steps]
         self._has_ended = None if has_ended is None else weakref.WeakMethod(has_ended)
@@ -64,7 +64,7 @@ class BackgroundWork:
         self._is_closing = Event()
         self._idle_seconds = idle_seconds
         self._on_failure = on_failure
-        # An owner that goes away wakes the thread, so that it ends.
+        # Collecting the owner wakes the thread, so that it ends.
         owner = cast("MethodType", steps[0]).__self__
         weakref.finalize(owner, end_forgotten, self._wake.set)
         # Safe on its own: replaced whole.
@@ -76,11 +76,11 @@ class BackgroundWork:
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the steps look for work."""
+        """Make the steps look for work."""
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread, after the step that it is in."""
+        """End the thread after its current step."""
         self._is_closing.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not current_thread():
@@ -99,15 +99,15 @@ class BackgroundWork:
                     pass
             except NeveError as error:
                 if self._is_over(error):
-                    # Reported in any case: the end of the work is news, whatever failed before.
+                    # Always report the end of the work, even after an earlier failure.
                     self._on_failure(self._thread.name, error)
                     self.failure = error
                     return
                 logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
                 self._report(error)
                 timeout, pause = pause, min(pause * 2, _PAUSE_SECONDS_MAX)
-            except Exception as error:  # noqa: BLE001 - see _report_unforeseen
-                self._report_unforeseen(error)
+            except Exception as error:  # noqa: BLE001 - see _report_unexpected
+                self._report_unexpected(error)
                 timeout, pause = pause, min(pause * 2, _PAUSE_SECONDS_MAX)
             else:
                 self.failure = None
@@ -118,18 +118,18 @@ class BackgroundWork:
         if isinstance(error, Closed | Fenced):
             return True
         has_ended = None if self._has_ended is None else self._has_ended()
-        # A file may be missing, or the table.
+        # Either a file is missing, or the table.
         return isinstance(error, NotFound) and has_ended is not None and has_ended()
 
-    def _report_unforeseen(self, error: Exception) -> None:
-        """Report an unforeseen error: it must not end the thread in silence."""
-        failure = Unavailable(f"unforeseen {type(error).__name__}: {error}")
+    def _report_unexpected(self, error: Exception) -> None:
+        """Report an unexpected error: it must not end the thread silently."""
+        failure = Unavailable(f"unexpected {type(error).__name__}: {error}")
         failure.__cause__ = error
         logger.error("background work failed name=%s", self._thread.name, exc_info=error)
         self._report(failure)
 
     def _report(self, failure: NeveError) -> None:
-        """Keep why a step failed, and report it once until a step succeeds again."""
+        """Keep the failure of a step, and report it once until a step succeeds again."""
         if self.failure is None:
             self._on_failure(self._thread.name, failure)
         self.failure = failure
@@ -148,11 +148,10 @@ class BackgroundWork:
 def end_forgotten(end: Callable[[], None]) -> None:
     """End something that was never closed, in another thread; for `weakref.finalize`.
 
-    The garbage collector runs in any thread, between any two steps of it, even while that thread
-    holds a lock that ending something needs. So nothing is ended there: a thread of its own does
-    it, and the interpreter waits for that thread: one that is cut off while it frees Arrow's memory
-    takes the process with it. When the interpreter ends, there are no other threads any more, and
-    nothing can wait for itself.
+    The garbage collector runs in any thread at any moment, even while that thread holds a lock that
+    ending something needs. So a separate thread ends it. The interpreter waits for that thread,
+    because one that is killed while it frees Arrow's memory crashes the process. At interpreter
+    exit there are no other threads left, so ending in place cannot deadlock.
     """
     if main_thread().is_alive():
         Thread(target=end, name="neve-forgotten", daemon=False).start()
@@ -161,10 +160,10 @@ def end_forgotten(end: Callable[[], None]) -> None:
 
 
 def run_side_by_side(tasks: Sequence[Callable[[], None]], *, threads: int) -> None:
-    """Run tasks, at most so many at once; raises the first one's error when all have ended.
+    """Run tasks, at most `threads` at once; raises the first error when all have ended.
 
-    Tasks that release the interpreter's lock get more than one core. One thread runs them here, one
-    after the other, and ends with the first that raises.
+    Tasks that release the interpreter's lock get more than one core. With one thread they run here,
+    one after another, up to the first that raises.
     """
     if threads <= 1 or len(tasks) <= 1:
         for task in tasks:

@@ -1,14 +1,14 @@
-"""Backlog: how far flushes and compactions are behind, and how writers are held back for it.
+"""Backlog: how much flushing and compaction is pending, and how that slows writers down.
 
     level 0 files   … slow        no delay
                     slow … max    each write waits a moment, longer with every further file
                     max …         writers wait until compaction has caught up
     full memtables  beyond what may wait: writers wait until one is flushed
 
-A write is delayed before anything of it is logged, batches as well as single rows. The pressure is
-judged again whenever a memtable is frozen or a Version is shown. Writers that wait are woken when
-they may go on. They also look from time to time whether the work they wait for has failed:
-otherwise they might wait for ever.
+A write, a batch or a single row, is delayed before any of it is logged. The pressure is computed
+again whenever a memtable is frozen or a Version is shown. Waiting writers are woken when they may
+continue. They also check from time to time whether the work they wait for has failed: otherwise
+they might wait forever.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ _DELAY_SECONDS_MAX: Final = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """How a writer is held back before its write."""
+    """How a writer is slowed down before its write."""
 
     delay_seconds: float = 0.0
     must_wait: bool = False
@@ -36,7 +36,7 @@ class Pressure:
 
     @property
     def is_felt(self) -> bool:
-        """Whether a writer is held back at all."""
+        """Whether a writer is slowed down at all."""
         return self.must_wait or self.delay_seconds > 0
 
 
@@ -44,7 +44,7 @@ CALM: Final = Pressure()
 
 
 def pressure_of(options: TableOptions, *, frozen: int, level0_files: int) -> Pressure:
-    """Judge how far background work is behind."""
+    """Compute the pressure of pending background work."""
     if frozen > options.frozen_memtables:
         return Pressure(must_wait=True, reason=f"{frozen} memtables wait for their flush")
     if level0_files >= options.level0_files_max:
@@ -63,7 +63,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.05
 
 
 class Backlog:
-    """The work that is due, and the threads that do it; safe for many threads."""
+    """The pending work, and the threads that do it; safe for many threads."""
 
     def __init__(
         self, options: TableOptions, current: CurrentView, *, clock: Clock, recorder: Recorder
@@ -77,7 +77,7 @@ class Backlog:
         self.pressure = CALM
         self._workers: tuple[BackgroundWork, ...] = ()
         self._bystanders: tuple[BackgroundWork, ...] = ()
-        # Writers that are held back wait here; it guards `stall_seconds`.
+        # Stalled writers wait here; it guards `stall_seconds`.
         self._relief = Condition()
         self.stall_seconds = 0.0
 
@@ -88,11 +88,11 @@ class Backlog:
 
     @property
     def failure(self) -> NeveError | None:
-        """Why background work fails; None while it does not."""
+        """Why background work fails; None while it succeeds."""
         return _failure_of((*self._workers, *self._bystanders))
 
     def start(self, *workers: BackgroundWork, beside: Iterable[BackgroundWork] = ()) -> None:
-        """Let threads work from now on; no writer ever waits for those `beside`."""
+        """Start the threads; writers never wait for those `beside`."""
         self._workers = workers
         self._bystanders = tuple(beside)
         for worker in (*workers, *self._bystanders):
@@ -100,17 +100,17 @@ class Backlog:
         self.wake()
 
     def stop(self) -> None:
-        """End the threads, each after the step it is in."""
+        """End the threads, each after its current step."""
         for worker in (*self._workers, *self._bystanders):
             worker.close()
 
     def wake(self) -> None:
-        """Have the threads look for work."""
+        """Make the threads look for work."""
         for worker in (*self._workers, *self._bystanders):
             worker.wake()
 
     def judge(self) -> None:
-        """Judge how far work is behind, and wake writers that need not wait any more."""
+        """Compute the pressure, and wake writers that no longer have to wait."""
         view = self._current.view
         pressure = pressure_of(
             self._options,
@@ -122,15 +122,15 @@ class Backlog:
             self.let_go()
 
     def let_go(self) -> None:
-        """Have waiting writers look again at once."""
+        """Make waiting writers check again at once."""
         with self._relief:
             self._relief.notify_all()
 
     def hold_back(self, *, check: Callable[[], None], work_off: Callable[[], bool]) -> None:
-        """Hold a writer back for as long as the pressure asks.
+        """Delay a writer for as long as the pressure requires.
 
-        `check` raises when the table was closed. Without threads, `work_off` does the work that is
-        due and returns whether there was any.
+        `check` raises when the table was closed. Without threads, `work_off` does pending work and
+        returns whether there was any.
         """
         pressure = self.pressure
         began = self._clock.monotonic()
@@ -163,8 +163,8 @@ def _failure_of(workers: Iterable[BackgroundWork]) -> NeveError | None:
 
 def _stopped(pressure: Pressure, failure: NeveError) -> Unavailable:
     return Unavailable(
-        f"writes wait because {pressure.reason}, and that fails: {failure.message}",
+        f"writes wait because {pressure.reason}, which fails: {failure.message}",
         path=failure.path,
-        hint="Everything acknowledged is safe in the log; make room or repair the storage, and "
-        "write again",
+        hint="Make room or repair the storage, and write again; everything acknowledged is safe in "
+        "the log",
     )

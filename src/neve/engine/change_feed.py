@@ -1,13 +1,13 @@
-"""ChangeFeed: the changes of a table's rows between Versions, and those that follow.
+"""ChangeFeed: the changes of a table's rows between Versions, and changes as they happen.
 
-    changes    lease on the stretch ──► is it retained? ──► commit after commit ──► lease released
-    follow     the same, and then: wait for a newer Version, lease from there on, go on
+    changes    lease the Versions ──► are they retained? ──► commit after commit ──► lease released
+    follow     the same, and then: wait for a newer Version, lease from there on, continue
 
-ENGINE-11  A feed has committed Versions only: a row that is not flushed is in none of them.
-ENGINE-12  A feed is complete or fails. Edits, files and vectors of its stretch stay as long as the
-           lease does; a stretch that has expired in part is refused before its first row.
-ENGINE-13  A follower leases history from its position on, also while it waits: nothing expires
-           before it.
+ENGINE-11  A feed has committed Versions only: rows that are not flushed are not in it.
+ENGINE-12  A feed is complete or fails. Edits, files and vectors of its Versions stay as long as the
+           lease does; Versions that have partly expired are refused before the first row.
+ENGINE-13  A follower leases history from its position on, even while it waits: nothing expires
+           before it is read.
 ENGINE-14  A feed that is garbage-collected releases its lease.
 """
 
@@ -27,7 +27,7 @@ from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
 
-# A follower looks this often whether it should end.
+# How often a follower checks whether it should end.
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
 
@@ -40,7 +40,7 @@ class ChangeFeed:
     def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
         """Return the changes after one Version up to another, by default the current one.
 
-        Raises InvalidArgument, and NotFound that reports from which version on history is kept.
+        Raises InvalidArgument, and NotFound with the oldest version that is kept.
         """
         stretch = _Stretch(self._engine, since, until)
         return pa.RecordBatchReader.from_batches(
@@ -71,14 +71,14 @@ class ChangeFeed:
                         is_begun = True
                         yield batch
                 except Closed:
-                    # In the middle of a commit it is an error: the rest of it is missing.
+                    # In the middle of a commit this is an error: its other rows are missing.
                     if is_begun or not self._engine.is_closed:
                         raise
                     return
             try:
                 if not self._wait(stretch, poll_seconds, stop):
                     return
-                # The new lease comes before the old one goes (ENGINE-13).
+                # Take the new lease before releasing the old one (ENGINE-13).
                 stretch = _Stretch(self._engine, stretch.until, None)
             except Closed:
                 if self._engine.is_closed:
@@ -86,7 +86,7 @@ class ChangeFeed:
                 raise
 
     def _wait(self, stretch: "_Stretch", poll_seconds: float, stop: Event) -> bool:
-        """Wait for a Version after a stretch; False when there is no more to wait for."""
+        """Wait for a Version after a stretch; False when the feed should end."""
         engine = self._engine
         clock = engine.parts.clock
         while not self._is_over(stop):
@@ -118,7 +118,7 @@ class _HeldHistory:
             weakref.finalize(self, engine.leases.let_go_of_history, self._lease)
 
     def check(self) -> None:
-        """Raise when the table was closed, or the lease has lapsed; renews one that is aging."""
+        """Raise when the table was closed or the lease has lapsed; renews a lease when due."""
         self._engine.check_open()
         if self._lease is not None:
             self._lease.check()
@@ -133,9 +133,9 @@ class _Stretch:
         self._versions = engine.parts.versions
         self.since = since
         self.until = self._checked(since, until)
-        first = max(since, 1)  # the first Version of all has none before it
+        first = max(since, 1)  # no Version precedes the first
         self._held = _HeldHistory(engine, first, max(self.until, first))
-        # After the lease: a collector that did not see it has dropped the Versions before.
+        # After the lease: a collector that did not see it has removed the Versions by now.
         self._session = self._versions.store.read()
         self._check_retained(self._session, first)
         edit = self._versions.edit_in(self._session, max(self.until, first))
@@ -144,14 +144,14 @@ class _Stretch:
         )
 
     def commits(self) -> Iterator[CommitChanges]:
-        """Yield the changes of each commit, in order; commits that changed no row are left out.
+        """Yield the changes of each commit, in order; skips commits that changed no row.
 
-        Rows of a commit must be read before the next commit is asked for.
+        Read the rows of a commit before taking the next commit.
         """
         for group in grouped(self._commits()):
             self.rows.tell_together(group)
             yield from group
-        # A follower that waits for more holds no rows.
+        # A waiting follower holds no rows.
         self.rows.tell_together(())
 
     def _commits(self) -> Iterator[CommitChanges]:
@@ -182,7 +182,7 @@ class _Stretch:
         if until is not None and until < since:
             raise InvalidArgument(
                 Wording(Phrase.UNTIL_BEFORE_SINCE, until=until, since=since),
-                hint="Changes go forward in time",
+                hint="Swap the two versions",
             )
         current = self._versions.head().current_version
         asked = since if until is None else until
@@ -208,7 +208,7 @@ def _check_waiting(poll_seconds: object, stop: object) -> None:
     is_number = isinstance(poll_seconds, int | float) and not isinstance(poll_seconds, bool)
     if not (is_number and cast("float", poll_seconds) > 0):
         raise InvalidArgument(
-            f"poll_seconds={shown(poll_seconds)} cannot be", hint="Wait longer than 0 seconds"
+            f"poll_seconds={shown(poll_seconds)} is invalid", hint="Pass a number above 0"
         )
     if stop is not None and not callable(getattr(stop, "is_set", None)):
         raise InvalidArgument(f"stop={shown(stop)} can never be set", hint="Pass a threading.Event")

@@ -1,12 +1,12 @@
-"""Writes that depend on what is there: decided on and logged while no other write comes between.
+"""ConditionalWrites: writes that depend on existing rows, decided and logged as one step.
 
 put_if_absent      read the row of the key ──► none: log the row
 compare_and_put    read the row of the key ──► as expected: log the row
 partial upsert     read the rows of the keys ──► merge ──► log what was given
 
-The order is that of the writer of this table: another committer's Version counts once it is shown.
-A file of the view that another committer's clean-up deleted meanwhile ends the decision before
-anything was logged; it is made again on the newest Version.
+No other write of this writer comes between. Another committer's Version counts once it is shown.
+When another committer's clean-up has deleted a file of the view, the decision ends before anything
+is logged, and is made again on the newest Version.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ from neve.wal.batch_codec import encode_changes
 
 @dataclass(frozen=True, slots=True)
 class _MergedBatch:
-    """Rows of a partial write, as the memtable takes them and as the log does."""
+    """Rows of a partial write, in the form of the memtable and in that of the log."""
 
     keys: KeyArray
     rows: pa.RecordBatch
@@ -64,13 +64,13 @@ class ConditionalWrites:
         self._writer: LiveWriter = engine.writer
 
     def put_if_absent(self, row: Mapping[str, object]) -> int | None:
-        """Write a row whose key has none; returns its sequence number, None when there is one."""
+        """Write a row unless its key has one; returns its sequence number, or None."""
         return self._put_decided(row, lambda found, _path: found is None)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
     ) -> int | None:
-        """Write a row if that of its key is as expected; returns its sequence number, or None."""
+        """Write a row if its key has the expected row; returns its sequence number, or None."""
 
         def is_expected(found: Row | None, path: WritePath) -> bool:
             if expected is None or found is None:
@@ -81,17 +81,17 @@ class ConditionalWrites:
             path = self._writer.path
             if path.put(expected).key != path.put(row).key:
                 raise InvalidArgument(
-                    "the expected row has another key than the row",
+                    "the expected row and the new row have different keys",
                     hint=Wording(Phrase.EXPECTED_ROW),
                 )
         return self._put_decided(row, is_expected)
 
     def _put_decided(self, row: Mapping[str, object], decision: "_Decision") -> int | None:
         writer, current = self._writer, self._engine.current
-        writer.path.put(row)  # what is wrong with the row is said whatever the table holds
+        writer.path.put(row)  # reports what is wrong with the row, whatever the table holds
 
         def decide() -> PreparedWrite | None:
-            # Taken here: a change of schema comes before this or after it.
+            # Taken here: a schema change comes before this or after it.
             path = writer.path
             write = path.put(row)
             return write if decision(current.view.get(write.key), path) else None
@@ -110,7 +110,7 @@ class ConditionalWrites:
         return sequence
 
     def check_upsert(self, rows: object, columns: object) -> None:
-        """Prepare a partial upsert without writing it; raises what writing it would."""
+        """Check a partial upsert without writing it; raises the errors of `upsert`."""
         way = _Narrowing(self._writer.path, columns)
         for batch in _bounded(rows, way):
             self._engine.once_more(partial(self._prepared, batch, way))
@@ -122,7 +122,7 @@ class ConditionalWrites:
             path = self._writer.path
             if way.path.context is path.context:
                 return self._prepared(batch, way.along(path))
-            # The schema was changed since the rows were checked.
+            # The schema has changed since the rows were checked.
             other = _Narrowing(path, way.columns)
             narrowed = pa.Table.from_batches(other.batches(batch)).combine_chunks().to_batches()
             return self._prepared(narrowed[0], other)
@@ -166,13 +166,13 @@ class ConditionalWrites:
 
 
 class _Decision(Protocol):
-    """Tells from the row of a key, None without one, whether to write."""
+    """Decides from the row of a key, None without one, whether to write."""
 
     def __call__(self, found: Row | None, path: WritePath, /) -> bool: ...
 
 
 class _Narrowing:
-    """How rows of a partial write are checked under one schema."""
+    """Checks rows of a partial write under one schema."""
 
     def __init__(self, path: WritePath, columns: object) -> None:
         schema = path.context.schema
@@ -197,7 +197,7 @@ def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
     """Yield rows as batches of a bounded size; each is one write."""
     batches: Iterable[pa.RecordBatch] = (each for each in way.batches(rows) if each.num_rows)
     if not isinstance(rows, pa.RecordBatchReader):
-        # All are checked before the first is written, and those that fit are written as one.
+        # Check all before writing the first, and write as one batch those that fit.
         checked = list(batches)
         batches = pa.Table.from_batches(checked).combine_chunks().to_batches() if checked else []
     for batch in batches:
@@ -208,14 +208,14 @@ def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
 
 
 def _is_same(found: Row, expected: Mapping[str, object], path: WritePath) -> bool:
-    """Return whether two rows have the same values, however they were written down."""
+    """Return whether two rows have the same values in any spelling."""
     codec = path.context.codec
     stored, wanted = codec.encode(found), codec.encode(expected)
     return stored == wanted or _is_same_value(codec.decode(stored), codec.decode(wanted))
 
 
 def _is_same_value(one: object, other: object) -> bool:
-    """Return whether two values are the same at every depth: zeros are equal, and so is NaN."""
+    """Return whether two values are the same at every depth; 0.0 equals -0.0, NaN equals NaN."""
     match one, other:
         case dict(), dict():
             return one.keys() == other.keys() and all(
@@ -238,8 +238,8 @@ def _without_required(
     values = path.context.encoder.decode(key_at(keys, first))
     key = values[0] if len(values) == 1 else values
     return SchemaMismatch(
-        f"key {shown(key)} has no row yet, and column {shown(column.name)} is neither given nor "
-        "has it a default",
+        f"key {shown(key)} has no row yet, and column {shown(column.name)} is not given and has no "
+        "default",
         column=column.name,
-        hint="Give the column too, or write the whole row",
+        hint="Write the column too, or the whole row",
     )

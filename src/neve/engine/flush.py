@@ -5,16 +5,16 @@ Steps:
 1. sort: the newest row per key, under the table's schema; keys whose newest change is a delete
    have no row
 2. write the rows, per partition, as files of level 0
-3. find where older rows of all these keys lie: they are superseded
-4. commit new files, vectors and `flushed_sequence` as one edit; rebased when others were first
-5. let go of the logs that are not needed any more
+3. find the older rows of all these keys: they are superseded
+4. commit new files, vectors and `flushed_sequence` as one edit; rebase it after other commits
+5. delete the logs that are no longer needed
 
 A memtable with partial writes is merged again, between steps 1 and 2, with the rows of the Version
-it is committed to; it is not rebased then but, when others were first, flushed again on theirs.
+it is committed to. It is not rebased: after another commit it is flushed again on that one.
 
 A crash before step 4 leaves unreachable files, and the rows in the log; after it, the log is read
-only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
-that are nowhere) still moves `flushed_sequence`, without making a Version.
+only above `flushed_sequence`. A flush that changes no row (only deletes of keys without rows) still
+moves `flushed_sequence`, without making a Version.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class FlushTarget:
 
     base: Version
     mapping: SchemaMapping
-    """From the memtable's schema, which may be older, to the one that base and spec belong to."""
+    """From the memtable's schema, which may be older, to the schema of base and spec."""
     spec: PartitionSpec
     format: FileFormat
     segments: tuple[WalSegmentRef, ...]
@@ -64,12 +64,12 @@ class Flush:
     def __init__(self, files: TableFiles, committer: TableCommitter) -> None:
         self._files = files
         self._committer = committer
-        # Owned by the one flush that runs: what it wrote, by the path of the data file and the
-        # place of the vector. Each try to commit may have written another one.
+        # Owned by the one running flush: what it wrote, by the path of the data file and the place
+        # of the vector. Each try to commit may write another one.
         self._vectors: dict[tuple[str, VectorRef], BitMap64] = {}
 
     def run(self, memtable: Memtable, target: FlushTarget) -> Committed:
-        """Flush a frozen memtable; its files are gone again when this certainly failed."""
+        """Flush a frozen memtable; deletes its files when the flush certainly failed."""
         self._vectors.clear()
         committed = self._run(memtable, target)
         self._remember_vectors(committed.snapshot.version)
@@ -94,15 +94,15 @@ class Flush:
     def _run_on_newest(
         self, view: MemtableView, partial: GivenRows, target: FlushTarget
     ) -> Committed:
-        """Flush on the very Version that the rows were compared with.
+        """Flush on exactly the Version that the rows were compared with.
 
-        Partial writes are merged with its rows. Changes that come to nothing on it, such as deletes
-        of keys that it has no rows of, move `flushed_sequence` without making a Version.
+        Partial writes are merged with its rows. Changes without effect, such as deletes of keys
+        without rows, move `flushed_sequence` without making a Version.
         """
         with self._discarded_in_vain() as written:
 
             def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
-                self._files.writers.discard(written)  # others were first
+                self._files.writers.discard(written)  # another commit was first
                 written.clear()
                 merging, rows = self._merged(view, partial, target, snapshot.version)
                 written.extend(self._write(view, rows, merging))
@@ -116,7 +116,7 @@ class Flush:
 
     @contextmanager
     def _discarded_in_vain(self) -> Iterator[list[WrittenFile]]:
-        """Collect the files of a flush; they are deleted when it certainly failed."""
+        """Collect the files of a flush, and delete them when it certainly failed."""
         written: list[WrittenFile] = []
         try:
             yield written
@@ -129,12 +129,12 @@ class Flush:
     def _merged(
         self, view: MemtableView, partial: GivenRows, target: FlushTarget, version: Version
     ) -> tuple[FlushTarget, pa.Table]:
-        """Return a target on a Version, and the rows of a memtable merged with its rows."""
+        """Return a target on a Version, and a memtable's rows merged with those of the Version."""
         base = self._files.view(version)
         merging = replace(
             target,
             base=version,
-            # Rows of the base may have columns that the schema shown so far lacks.
+            # Rows of the base may have columns that the current view's schema lacks.
             mapping=base.context.mapping_from(target.mapping.source.schema_id),
             spec=self._files.definitions.spec(version.facts.spec_id),
         )
@@ -147,7 +147,7 @@ class Flush:
         return refs
 
     def _remember_vectors(self, version: Version) -> None:
-        """Keep the vectors that were committed, so that no reader has to read them."""
+        """Cache the committed vectors, so that no reader has to read them."""
         for (path, ref), vector in self._vectors.items():
             file = version.files.get(path)
             if file is not None and file.vector == ref:
@@ -160,7 +160,7 @@ class Flush:
         if not rows.num_rows:
             return ()
         schema, keys = target.mapping.target, view.live_keys()
-        # Logs whose changes were all overwritten since brought no row.
+        # Logs whose changes were all overwritten contributed no row.
         segments = tuple(
             replace(each, first_frame=max(each.first_frame, view.sequence_min))
             for each in target.segments

@@ -1,10 +1,10 @@
 """LeaseBook: the leases of one handle, one per Version, shared by everything that reads it.
 
-A reader pins the Version it reads. The first pin of a Version takes a lease, which keeps its files
-from every collector, in this process and in others; the lease of the newest pinned Version is kept
-for the next reader, the others end with their last pin. One that lapsed meanwhile is useless to the
-next reader, which takes a new one; readers that slept through it keep the old one, and are fenced.
-A reader of history holds a lease of its own, on all Versions it goes through.
+A reader pins the Version it reads. The first pin of a Version takes a lease, which protects its
+files from every collector, in this process and in others. The lease of the newest pinned Version is
+kept for the next reader, the others end with their last pin. After a lease has lapsed, the next
+reader takes a new one; readers that still hold the old one are fenced. A reader of history holds a
+separate lease on all Versions it reads.
 """
 
 from collections.abc import Iterator
@@ -34,28 +34,28 @@ class LeaseBook:
     def __init__(
         self, leases: Leases, versions: TableVersions, *, seconds: float, may_write: bool
     ) -> None:
-        """Begin without leases; a handle that may not write goes without where it must."""
+        """Begin without leases; a handle that cannot write them reads without."""
         # Fixed at construction.
         self._leases = leases
         self._versions = versions
         self._seconds = seconds
         self._may_write = may_write
         # Guarded by _lock.
-        # Re-entrant: a reader that the collector ends may end inside of any of the sections below.
+        # Re-entrant: the garbage collector may end a reader inside any of the sections below.
         self._lock = RLock()
         self._entries: dict[int, _Entry] = {}
         self._histories: set[HeldLease] = set()
 
     @property
     def pinned_count(self) -> int:
-        """Versions, and stretches of history, that are being read."""
+        """Number of Versions and stretches of history that are being read."""
         with self._lock:
             pinned = sum(1 for entry in self._entries.values() if entry.pins)
             return pinned + len(self._histories)
 
     @contextmanager
     def pinned(self, number: int) -> Iterator[HeldLease | None]:
-        """Keep the files of a Version; raises NotFound when it is not retained any more."""
+        """Keep the files of a Version; raises NotFound when it is no longer retained."""
         entry = self.pin(number)
         try:
             yield entry
@@ -92,7 +92,7 @@ class LeaseBook:
         with self._lock:
             pinned = self._entries.get(number)
             if pinned is None:
-                return  # the book was closed before its reader
+                return  # the book was closed before the reader
             pinned.pins -= 1
             newest = max(self._entries)
             for version, entry in list(self._entries.items()):
@@ -112,9 +112,9 @@ class LeaseBook:
         _release(ended)
 
     def hold_history(self, first: int, last: int) -> HeldLease | None:
-        """Begin to read a stretch of history; the caller then looks whether it is retained.
+        """Begin to read a stretch of history; the caller then checks that it is retained.
 
-        `let_go_of_history` ends it. None where the handle goes without leases.
+        `let_go_of_history` ends it. None where the handle reads without leases.
         """
         try:
             lease = self._leases.take(first, last=last, seconds=self._seconds)
@@ -133,7 +133,7 @@ class LeaseBook:
         _release([lease])
 
     def renew_once(self) -> bool:
-        """Renew what is past half its time; never finds more to do."""
+        """Renew leases past half their time; always returns False."""
         with self._lock:
             held = [entry.lease for entry in self._entries.values() if entry.pins]
             held += self._histories
@@ -143,7 +143,7 @@ class LeaseBook:
         return False
 
     def close(self) -> None:
-        """Give up every lease."""
+        """Release every lease."""
         with self._lock:
             ended = [entry.lease for entry in self._entries.values()]
             ended += self._histories

@@ -4,13 +4,13 @@
     flush     memtable frozen ──► files written ──► committed ──► view replaced ──► log cut
 
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
-hand. Writers wait for neither, except as `neve.engine.backlog` says.
+hand. Writers wait for neither, except as described in `neve.engine.backlog`.
 
-WRITER-1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
-WRITER-2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and
-          takes no more writes.
-WRITER-3  What could not be flushed stays in memory and in the log, and is tried again. A file of
-          the table that is gone ends no writer: only a table that was dropped does.
+WRITER-1  One flush and one compaction run at a time; a sweep of unknown files runs beside neither.
+WRITER-2  Every commit asserts the writer's epoch. A writer that was replaced is Fenced, and takes
+          no more writes.
+WRITER-3  What could not be flushed stays in memory and in the log, and is tried again. A missing
+          file of the table does not end the writer: only a dropped table does.
 """
 
 import logging
@@ -58,7 +58,7 @@ _UPKEEP_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterClaim:
-    """What makes a process the one writer of a table, and the spec it begins with."""
+    """What makes a process the only writer of a table, and the spec it begins with."""
 
     epoch: int
     lock: LockHandle
@@ -97,7 +97,7 @@ class LiveWriter:
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
-        # Without threads of its own, a table works in the thread that asks, in one order.
+        # Without its own threads, a table works in the calling thread, in one order.
         self._threads = options.compaction_threads if options.background else 1
         self._flushing = Lock()
         self._compacting = Lock()
@@ -106,7 +106,7 @@ class LiveWriter:
         # Safe on their own: each is replaced whole.
         self.path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
         self._unflushed_since: float | None = None
-        self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
+        self._is_roll_due = False  # a full memtable could not be rolled: the next write tries again
         self._ended: NeveError | None = None
 
     # Writing
@@ -120,7 +120,7 @@ class LiveWriter:
     def write(self, write: PreparedWrite | Decide) -> int | None:
         """Write one or many changes that `path` prepared; returns the last sequence number.
 
-        A function decides on the write while no other write comes between; None is no write.
+        A function makes the write while no other write comes between, or None to write nothing.
         """
         if self.backlog.pressure is not CALM or self._ended is not None or self._is_roll_due:
             self._admit()
@@ -130,20 +130,20 @@ class LiveWriter:
         return sequence
 
     def drop_spare_logs(self) -> int:
-        """Delete logs that are only kept to be written over; returns how many."""
+        """Delete logs that are only kept for reuse; returns how many."""
         return self._buffer.log.drop_spares()
 
     def give_back_space(self) -> None:
-        """Free the space that logs have reserved, for work that makes more of it."""
+        """Free the space that logs have reserved, for work that frees more."""
         self._buffer.log.give_back_space()
 
     # Flushing
 
     def flush(self) -> int:
-        """Bring everything written so far into the table; returns the current Version's number."""
+        """Commit everything written so far; returns the current Version's number."""
         self._check_open()
         self._buffer.roll()
-        # Not what is written meanwhile: beside a busy writer this would have no end.
+        # Not what is written from now on: beside a busy writer this would never end.
         for memtable in self._current.view.memtables[1:2]:
             while self._is_waiting(memtable) and self.flush_once():
                 pass
@@ -167,7 +167,7 @@ class LiveWriter:
                 self.refresh()
                 if self._current.view.version == shown:
                     raise
-                # Others have rewritten files, and the Version before is not kept any more.
+                # Others have rewritten files, and the previous Version is no longer kept.
                 with self._fenced_ends():
                     self._flush_memtable(memtables[-1])
         self.backlog.judge()
@@ -243,12 +243,12 @@ class LiveWriter:
     def compact_once(
         self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
     ) -> bool:
-        """Do the most urgent compactions that can go side by side; False when none is asked for."""
+        """Run the most urgent compactions that can go side by side; False when none is needed."""
         with self._compacting:
             version = self._current.view.files.version
             identity = self._definitions.partition_identity()
             plans = pick_all(version, self._options.level_options, identity=identity)
-            # Elsewhere all of them are one job.
+            # Another executor gets all of them as one job.
             jobs = jobs_of(plans)[: self._threads] if executor is None else [plans]
             self._run_jobs(jobs, version, progress, executor)
         self.backlog.judge()
@@ -269,7 +269,7 @@ class LiveWriter:
         *,
         executor: PlanExecutor | None = None,
     ) -> None:
-        """Execute plans of one Version; the caller keeps other compactions out."""
+        """Execute plans of one Version; the caller holds `compacting`."""
         self._run_jobs(jobs_of(plans) if executor is None else [plans], version, progress, executor)
 
     def _run_jobs(
@@ -279,7 +279,7 @@ class LiveWriter:
         progress: Progress | None,
         executor: PlanExecutor | None,
     ) -> None:
-        """Execute plans of one Version whose inputs are disjoint, some jobs at once."""
+        """Execute plans of one Version with disjoint inputs, several jobs at once."""
         self._check_open()
         if not any(jobs):
             return
@@ -290,9 +290,9 @@ class LiveWriter:
 
     @contextmanager
     def _kept(self, number: int) -> Iterator[bool]:
-        """Keep a Version and its files while it is rewritten, however short history is.
+        """Keep a Version and its files while it is rewritten, however short the retention is.
 
-        False when others have let it go already: then a newer one is shown.
+        False when it has expired already; then a newer one is shown.
         """
         try:
             self._leases.pin(number)
@@ -329,19 +329,19 @@ class LiveWriter:
     # What others did
 
     def refresh(self) -> None:
-        """Show what other committers did; rows that are not flushed stay newer than that."""
+        """Show the commits of others; rows that are not flushed stay newer than those."""
         snapshot = self._parts.versions.snapshot_latest()
         self._check_head(snapshot)
         self._show(snapshot)
 
     def refresh_once(self) -> bool:
-        """Look for commits of others; never finds more to do."""
+        """Look for commits of others; always returns False."""
         self.refresh()
         return False
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep flushes and compactions out: no file is being written by this writer meanwhile."""
+        """Keep flushes and compactions out, so that this writer writes no file."""
         with self._compacting, self._flushing:
             self._check_open()
             yield
@@ -354,7 +354,7 @@ class LiveWriter:
     # Background
 
     def start_background(self, upkeep: tuple[Callable[[], bool], ...]) -> None:
-        """Begin to flush and compact in threads, and to run other steps every now and then."""
+        """Begin to flush and compact in threads, and to run other steps from time to time."""
         name = self._parts.paths.table_id
         work = partial(
             BackgroundWork, on_failure=self._parts.failed, has_ended=self._find_out_whether_ended
@@ -375,7 +375,7 @@ class LiveWriter:
         self.backlog.start(flushing, compacting, beside=beside)
 
     def close(self, *, flush: bool, publish: bool = True) -> None:
-        """End: stop the threads, flush and publish if asked to, close the log, release the lock."""
+        """Stop the threads, flush and publish if asked to, close the log, release the lock."""
         if self._ended is not None and isinstance(self._ended, Closed):
             return
         self.backlog.stop()
@@ -394,7 +394,7 @@ class LiveWriter:
                 self._lock.release()
 
     def install(self, committed: Committed, *, flushed: Memtable | None = None) -> None:
-        """Show a commit; the memtable it has the rows of leaves with the same step."""
+        """Show a commit, and remove the memtable that it flushed in the same step."""
         self._show(committed.snapshot, flushed=flushed, is_own=True)
 
     def _show(
@@ -411,11 +411,11 @@ class LiveWriter:
                     self.path = WritePath(context, self._definitions.spec(head.spec_id))
             else:
                 context = self._files.context(head.schema_id)
-                # What was written under the old schema stays in a memtable of its own.
+                # Rows written under the old schema stay in a separate memtable.
                 self._buffer.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
                 )
-        # A thread that looks for news every second must not wake itself when there are none.
+        # A thread that polls every second must not wake itself when nothing is new.
         if is_newer or flushed is not None:
             self.backlog.judge()
             self.backlog.wake()
@@ -433,13 +433,13 @@ class LiveWriter:
                 NotFound(
                     "the table was dropped",
                     path=self._parts.paths.manifest,
-                    hint="Close the handle; what was written since the last flush is gone with it",
+                    hint="Close the handle; rows written since the last flush are gone too",
                 )
             )
         elif head.writer_epoch != self._epoch:
             self._end(
                 Fenced(
-                    f"writer {head.writer_epoch} has taken the table over from writer "
+                    f"writer {head.writer_epoch} has taken over the table from writer "
                     f"{self._epoch}",
                     path=self._parts.paths.manifest,
                     hint=Wording(Phrase.OPEN_AGAIN),
@@ -449,7 +449,7 @@ class LiveWriter:
             raise self._ended
 
     def _end(self, error: NeveError) -> None:
-        """Take no more writes, for good (WRITER-2); says so once."""
+        """Refuse all further writes (WRITER-2); logs that once."""
         with self._ending:
             if self._ended is None:
                 table_id = self._parts.paths.table_id
@@ -458,21 +458,21 @@ class LiveWriter:
         self.backlog.let_go()
 
     def _find_out_whether_ended(self) -> bool:
-        """Return whether no work can ever get on again; looks whether the table was dropped."""
+        """Check whether the table was dropped; return whether the writer has ended for good."""
         with suppress(NeveError):
             self.refresh()
         return self._ended is not None
 
     @contextmanager
     def _fenced_ends(self) -> Iterator[None]:
-        """Take no more writes once a commit says that another process is the writer."""
+        """End the writer once a commit shows that another process is the writer."""
         try:
             yield
         except Fenced as error:
             self._end(error)
             raise
         except NotFound:
-            # Of the table, which ends it, or of a file of it: the newest head shows which.
+            # The table is gone, which ends the writer, or a file: the newest head shows which.
             try:
                 self.refresh()
             finally:
@@ -480,7 +480,7 @@ class LiveWriter:
             raise
 
     def _roll_full(self) -> None:
-        """Begin the next memtable after a write; that write is acknowledged whatever happens."""
+        """Begin the next memtable after a write, which is acknowledged even if this fails."""
         try:
             self._roll_due()
         except NeveError as error:
@@ -494,7 +494,7 @@ class LiveWriter:
         self._is_roll_due = False
 
     def _admit(self) -> None:
-        """Hold a write back as far as background work is behind; raises when it cannot go on."""
+        """Delay a write while background work is pending; raises when the writer has ended."""
         self._check_open()
         if self._is_roll_due:
             self._roll_due()

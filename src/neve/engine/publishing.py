@@ -1,12 +1,12 @@
-"""CommitPublishing: shows other engines every commit.
+"""CommitPublishing: publishes every commit to other engines.
 
     put, upsert, delete      acknowledged when logged; never wait for publishing
     commit in the background ──► published by a thread of the table, soon
     flush, compact, evolve, … ──► published before the call returns
 
-What publishing means is decided above: here it is a step that says whether there was anything to
-do. One that fails is counted, reported and tried again; the rows are safe and readable all the
-while. A call that committed raises NotPublished, which says so.
+A layer above defines what publishing means: here it is a step that returns whether there was
+anything to do. A failure is counted, reported and tried again; meanwhile the rows are safe and
+readable. A call that committed but could not publish raises NotPublished.
 """
 
 import logging
@@ -19,7 +19,7 @@ from neve.table.table_context import TableParts
 logger = logging.getLogger(__name__)
 
 Publish = Callable[[], bool]
-"""Publishes the current Version; False when that was done already."""
+"""Publishes the current Version; False when it was published already."""
 
 
 class CommitPublishing:
@@ -30,7 +30,7 @@ class CommitPublishing:
         self._publish = publish
 
     def publish_once(self) -> bool:
-        """Publish the current Version; False when that was done already. Raises NeveError."""
+        """Publish the current Version; False when it was published already. Raises NeveError."""
         began = self._parts.clock.monotonic()
         try:
             is_done = self._publish()
@@ -38,12 +38,12 @@ class CommitPublishing:
             self._parts.recorder.add(PUBLISH_FAILURES, 1)
             raise
         except Exception as error:
-            # A library's error must not end the thread that would try again.
+            # A library's error must not end the thread that tries again.
             self._parts.recorder.add(PUBLISH_FAILURES, 1)
             raise Unavailable(
                 f"the table could not be published: {error!r}",
                 path=self._parts.paths.metadata,
-                hint="Its rows are safe; publishing is tried again",
+                hint="Wait: the rows are safe, and publishing is tried again",
             ) from error
         if is_done:
             self._parts.recorder.add(PUBLISHES, 1)
@@ -65,7 +65,7 @@ class CommitPublishing:
             ) from error
 
     def try_publish(self) -> None:
-        """Publish the current Version; a failure is reported, and left to the next time."""
+        """Publish the current Version; report a failure, and leave it to the next try."""
         try:
             self.publish_once()
         except NeveError as error:

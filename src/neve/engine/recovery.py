@@ -1,18 +1,18 @@
-"""Recovery: opens the log of a table and replays the rows that are not in data files yet.
+"""Recovery: opens the log of a table and replays rows that are not in data files yet.
 
 Steps of a writer, in this order:
 
-1. take the lock of the log directory: a writer that is alive keeps it, a dead one cannot
-2. take the table over: the next epoch fences every commit of the writer before
+1. take the lock of the log directory: a live writer holds it, a dead one cannot
+2. take over the table: the next epoch fences every commit of the previous writer
 3. read the head: rows up to `flushed_sequence` are in files; then the mark, then list the logs
-4. replay the logs from the floor on into a memtable, and compare them with the mark; partial writes
-   are merged with the rows of the head
-5. begin a new log under the new epoch; the replayed ones stay until their rows are flushed, and go
-   at once when there are none; when there are many, the replayed rows are flushed first
+4. replay the logs from the floor on into a memtable, and compare them with the mark; merge partial
+   writes with the rows of the head
+5. begin a new log under the new epoch; replayed logs stay until their rows are flushed, and are
+   deleted at once when they have none; with many logs, the replayed rows are flushed first
 
-A reader takes no lock and no epoch, writes nothing, and reads the same logs as far as the operating
-system has them. Logs that vanish while it reads were flushed: it starts again at step 3. What looks
-like damage is damage when it is found again while head, mark and logs stay unchanged.
+A reader takes no lock and no epoch, writes nothing, and reads what the operating system has of the
+same logs. Logs that vanish while it reads were flushed: it starts again at step 3. Apparent damage
+is damage only if it is found again while head, mark and logs stay unchanged.
 
 ENGINE-6  Sequence and log numbers never restart: both are above all numbers in head and logs.
 """
@@ -65,15 +65,15 @@ class Recovered:
 
     memtable: Memtable
     logs: tuple[LogFile, ...]
-    """Every log of the table there is, whether it holds needed rows or not."""
+    """Every log of the table, with or without needed rows."""
     owned_from: int | None
-    """Lowest log number known to name its table; None when none is."""
+    """Lowest number of a log that names its table; None when none is known to."""
     next_sequence: int
     next_log_number: int
     report: ReplayReport
 
     def is_nothing_above(self, head: TableHead) -> bool:
-        """Whether the logs hold nothing that files lack, and are read to their end."""
+        """Whether the logs were read to their end and hold no row that files lack."""
         is_read = not self.report.problems
         return is_read and self.next_sequence == head.flushed_sequence + 1
 
@@ -81,9 +81,9 @@ class Recovered:
 def find_logs(parts: TableParts) -> list[LogFile]:
     """Return the logs of all epochs, in the order in which they were written.
 
-    An entry with the name of a log that is not a plain file is among them, with its oddity. Any
-    other entry that is neither a plain file nor the directory of an epoch is Corruption; plain
-    files of other names are ignored.
+    An entry with the name of a log that is not a plain file is included, with its oddity. Any other
+    entry that is neither a plain file nor the directory of an epoch is Corruption; other plain
+    files are ignored.
     """
     paths: dict[str, str | None] = {
         info.path: None for info in parts.objects.list(f"{parts.paths.wal}/")
@@ -96,9 +96,9 @@ def find_logs(parts: TableParts) -> list[LogFile]:
                 paths[path] = _ODDITIES[kind]
             elif not (is_top and kind is FileKind.DIRECTORY):
                 raise Corruption(
-                    "there is something among the logs that is not a plain file",
+                    "an entry among the logs is not a plain file",
                     path=path,
-                    hint="neve makes no links, pipes or devices: find its origin, and remove it",
+                    hint="Find its origin, and remove it: neve makes no links, pipes or devices",
                 )
     found = []
     for path, oddity in paths.items():
@@ -109,9 +109,9 @@ def find_logs(parts: TableParts) -> list[LogFile]:
 
 
 def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
-    """Read how far the newest log of a table went; None when its writers left no mark.
+    """Read the mark, which says how far the newest log went; None when there is none.
 
-    Raises Corruption for one that is damaged or another table's.
+    Raises Corruption for a damaged mark, or one of another table.
     """
     path = parts.paths.log_mark
     try:
@@ -133,7 +133,7 @@ def replay_logs(
 ) -> tuple[Replay, list[LogFile], int | None]:
     """Return the replay of rows that are not in data files, all logs, and the mark's `owned_from`.
 
-    Logs are listed after the mark was read: the log it names is there by then, or was flushed.
+    Logs are listed after the mark is read: by then the log it names exists, or was flushed.
     """
     table = UUID(head.table_uuid)
     problem: Problem | None = None
@@ -146,7 +146,7 @@ def replay_logs(
         problem = Problem(path=parts.paths.log_mark, offset=0, what=error.message)
     logs = find_logs(parts)
     marked = None
-    # A log below the floor is not needed, and may be gone.
+    # A log below the floor is not needed, and may be deleted already.
     if mark is not None and mark.log_number >= head.wal_floor:
         marked = MarkedLog(mark=mark, path=parts.paths.wal_file(mark.epoch, mark.log_number))
     replay = Replay(
@@ -165,8 +165,8 @@ def replay_logs(
 def read_steadily(parts: TableParts, read: Callable[[], Answer | None]) -> Answer:
     """Read head and logs without a lock; the writer may rotate, flush and delete logs.
 
-    `read` returns None when it has to be repeated. A problem is raised when it occurs again and
-    nothing has moved in between.
+    `read` returns None to be repeated. A problem is raised when it occurs again and nothing has
+    changed in between.
     """
     problem: NeveError | None = None
     signs: object = None
@@ -183,7 +183,7 @@ def read_steadily(parts: TableParts, read: Callable[[], Answer | None]) -> Answe
     raise problem or Unavailable(
         "the writer flushed as fast as its log was read",
         path=parts.paths.wal,
-        hint="Try again, or have the writer flush less often: raise its memtable_bytes",
+        hint="Try again, or raise the writer's memtable_bytes so that it flushes less often",
     )
 
 
@@ -199,7 +199,7 @@ def _signs(parts: TableParts) -> object:
 
 
 def read_needed_logs(parts: TableParts) -> ReplayReport:
-    """Read every log that is needed, as opening the table would; raises what that would raise."""
+    """Read every needed log as opening the table does; raises the same errors."""
 
     def read() -> ReplayReport:
         head = parts.versions.head()
@@ -221,7 +221,7 @@ def recover(
     files: FileSet,
     mode: RecoveryMode,
 ) -> Recovered:
-    """Replay rows that are not in data files; raises Corruption as the mode says.
+    """Replay rows that are not in data files; raises Corruption depending on the mode.
 
     `files` are those of the head's Version: partial writes are merged with their rows.
     """
@@ -248,7 +248,7 @@ def recover(
 
 
 class BatchApply:
-    """Applies logged batches to a memtable, whatever schema they were written with."""
+    """Applies logged batches of any schema to a memtable."""
 
     def __init__(self, context: TableContext, files: FileSet) -> None:
         self._context = context
@@ -293,9 +293,9 @@ class BatchApply:
         field_ids: tuple[int, ...],
         schema_id: int,
     ) -> None:
-        """Merge a partial write with the present rows of its keys: here, or in the files."""
+        """Merge a partial write with the current rows of its keys, in the memtable or in files."""
         schema = self._context.schema
-        # Defaults are those of the schema it was written with.
+        # Use the defaults of the schema it was written with.
         mapping = self._context.mapping_from(schema_id)
         batch = mapping.batch(widened(rows, mapping.source))
         keys = self._keys(batch)
@@ -312,7 +312,7 @@ class BatchApply:
 
 
 def drop_logs(parts: TableParts, logs: Iterable[LogFile], *, below: int) -> list[LogFile]:
-    """Delete logs that the floor has passed; returns the others."""
+    """Delete logs below the floor; returns the others."""
     kept = []
     for log in logs:
         if log.number < below:

@@ -1,13 +1,13 @@
-"""Rewrite: executes compaction plans and commits them, with what landed on their inputs meanwhile.
+"""Rewrite: executes compaction plans and commits them, with later changes of their inputs.
 
     plans ──► tasks ──► executor ──► files ──► one commit
 
-Outputs hold the rows that were live in the plans' Version. Rows of the inputs that others marked
-since are found again in the outputs by key and marked there. A plan is void when an input of it was
-rewritten or came back meanwhile: its outputs are deleted, and the other plans are committed.
-Rows of a table of Iceberg's format 3 keep their lineage (`neve.model.row_lineage`).
+Outputs hold the rows that were live in the plans' Version. Rows of the inputs that others have
+marked since are found in the outputs by key and marked there. A plan is void when one of its inputs
+was rewritten or restored in the meantime: its outputs are deleted, and the other plans are
+committed. Rows of a table of Iceberg's format 3 keep their lineage (`neve.model.row_lineage`).
 
-Where tasks are executed makes no difference: `neve.compaction.rewrite_job` says why.
+The result does not depend on where tasks run: see `neve.compaction.rewrite_job`.
 """
 
 import logging
@@ -52,17 +52,17 @@ from neve.table.table_files import TableFiles
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
-"""Told the number of further rows that were rewritten."""
+"""Called with the number of rows rewritten since the last call."""
 PlanOutput = tuple[CompactionPlan, tuple[DataFile, ...]]
 """A plan, and the files that its executor wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """How plans are executed, and who hears of it."""
+    """How plans are executed, and how progress is reported."""
 
     executor: PlanExecutor | None = None
-    """None: here."""
+    """None: this process."""
     progress: Progress
     check_cancelled: Callable[[], None]
 
@@ -76,7 +76,7 @@ class Rewritten:
 
 
 class TaskFiles:
-    """Reads and writes the files of rewrite tasks, wherever a task is executed."""
+    """Reads and writes the files of rewrite tasks, in any process."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TaskFiles:
         progress: Progress,
         check_cancelled: Callable[[], None],
     ) -> tuple[DataFile, ...]:
-        """Write the files of one task; what was written is deleted when that fails."""
+        """Write the files of one task; deletes them when that fails."""
 
         def project(rows: pa.Table, file: DataFile) -> pa.Table:
             return context.mapping_from(file.schema_id).table(rows)
@@ -144,7 +144,7 @@ class TaskFiles:
 
 
 class _MovedRows:
-    """Puts rows into the partitions that they have under the first of some specs."""
+    """Writes rows to the partitions of the first spec that has one for them."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _MovedRows:
         schema: TableSchema,
         make_files: Callable[[int, Partition], DataFileWriter],
     ) -> None:
-        """Take the wanted spec, and after it those for the few rows that it has no partition for.
+        """Take the wanted spec, followed by specs for the few rows that it has no partition for.
 
         `make_files` begins the files of a partition of a spec.
         """
@@ -162,7 +162,7 @@ class _MovedRows:
         self._open: dict[tuple[int, tuple[PartitionValue, ...]], DataFileWriter] = {}
 
     def append(self, rows: pa.Table, keys: KeyArray) -> None:
-        """Take the next rows; their keys are greater than all before."""
+        """Take the next rows; their keys are greater than all previous ones."""
         for spec, given, places in split_by_spec(rows, self._specs, self._schema):
             given_keys = keys if places is None else keys.take(places)
             for partition in split_by_partition(given, spec, self._schema):
@@ -203,7 +203,7 @@ class LocalExecutor:
         """Write the files of every task; return them by task, in the order of the tasks."""
         written: list[tuple[DataFile, ...]] = []
         try:
-            # One by one into the list: what was written before one that fails is in it.
+            # Append one by one: when a task fails, the list has the files of those before.
             written.extend(
                 self._task_files.run(
                     task, self._context, progress=progress, check_cancelled=check_cancelled
@@ -228,7 +228,7 @@ class Rewrite:
         run: RunName | None = None,
         task_rows: int = TASK_ROWS,
     ) -> None:
-        """Take what makes files here; for a job that announced its files, the name of its run."""
+        """Take the writers of files; `run` is the run of a job that announced its files."""
         self._parts = files.parts
         self._files = files
         self._committer = committer
@@ -244,15 +244,14 @@ class Rewrite:
         execution: Execution,
         change: HeadChange,
     ) -> Rewritten | None:
-        """Execute plans of one Version and commit them as one; None when all are void by now.
+        """Execute plans of one Version and commit them as one; None when all have become void.
 
-        `facts` are those of the Version that the plans were made on. Files of plans that were not
-        committed are deleted.
+        `facts` are those of the plans' Version. Files of plans that were not committed are deleted.
         """
         job = self.job(plans, context)
         left = list(zip(plans, self.execute(job, context, execution), strict=True))
         if self._parts.keeps_lineage() and not all(task.keeps_lineage for task in job.tasks):
-            # The table went to format 3 meanwhile: these rows have a lineage now.
+            # The table was upgraded to format 3 in the meantime: these rows have a lineage now.
             self._discard(left)
             return None
         try:
@@ -260,7 +259,7 @@ class Rewrite:
                 try:
                     committed = self._commit(left, facts, change)
                 except Conflict as conflict:
-                    # Others changed inputs: what is current then is planned again.
+                    # Others changed inputs: the next round plans on the current Version.
                     left = self._without_void(left, conflict)
                 else:
                     return Rewritten(plans=tuple(plan for plan, _ in left), committed=committed)
@@ -300,7 +299,7 @@ class Rewrite:
     def execute(
         self, job: RewriteJob, context: TableContext, execution: Execution
     ) -> list[tuple[DataFile, ...]]:
-        """Execute the tasks of a job; return the files of each plan, of as many rows as it has."""
+        """Execute the tasks of a job, check their row counts, and return the files of each plan."""
         executor = execution.executor or LocalExecutor(self.task_files, context)
         written = executor.execute(
             job, progress=execution.progress, check_cancelled=execution.check_cancelled
@@ -323,7 +322,7 @@ class Rewrite:
     def _commit(
         self, outputs: Sequence[PlanOutput], facts: VersionFacts, change: HeadChange
     ) -> Committed:
-        """Commit what executors wrote; raises Conflict when a plan is void by now."""
+        """Commit what executors wrote; raises Conflict when a plan has become void."""
         written = tuple(file for _, files in outputs for file in files)
         removed = tuple(file.path for plan, _ in outputs for file in plan.inputs)
         proposal = Proposal(
@@ -357,7 +356,7 @@ class Rewrite:
             paths = output[0].paths
             (kept if paths <= live and paths.isdisjoint(named) else void).append(output)
         if not void:
-            # The obstacle is not an input, so it is unknown which plan it concerns.
+            # The conflicting path is not an input, so the plan it concerns is unknown.
             kept, void = [], kept
         self._discard(void)
         return kept
@@ -374,9 +373,9 @@ def table_definition(
     *,
     specs: Iterable[int] = (),
 ) -> TableDefinition:
-    """Return what others must know of a table to read some files and write with a schema.
+    """Return what an executor needs to read some files of a table and write with a schema.
 
-    `specs` are partition specs that rows are written under, besides those of the files.
+    `specs` are partition specs of the new files, besides those of the old ones.
     """
     schemas = {schema.schema_id: schema}
     known = {number: table.definitions.spec(number) for number in specs}
@@ -397,12 +396,12 @@ def table_definition(
 
 
 def reasons_of(plans: Iterable[CompactionPlan]) -> str:
-    """Say why plans were made, each reason once."""
+    """Return the reasons of plans as text, each once."""
     return ",".join(sorted({plan.reason.value for plan in plans}))
 
 
 def note_compacted(parts: TableParts, rewritten: Rewritten) -> None:
-    """Count and report plans that were executed and committed."""
+    """Count and report committed plans."""
     plans = rewritten.plans
     number = rewritten.committed.snapshot.version.number
     files, rows = sum(len(plan.inputs) for plan in plans), sum(plan.live_count for plan in plans)

@@ -1,24 +1,24 @@
-"""What people have, as Arrow batches of a table's schema.
+"""Row input: rows in the forms that callers have, as Arrow batches of a table's schema.
 
     dict                          one row
     iterable of dicts             rows; each is checked by itself, as `put` does
-    pyarrow Table, RecordBatch    as they are
+    pyarrow Table, RecordBatch    unchanged
     RecordBatchReader, pandas,    anything with `__arrow_c_stream__` or `__arrow_c_array__`
     Polars, DuckDB, …
 
 Everything that can be wrong with a row is found here, before anything is logged: columns that are
-missing, unknown or given twice, values that do not fit, NULL where none may be.
+missing, unknown or given twice, values that do not fit, NULL where it is not allowed.
 
-Rows of a partial write, which names some columns only: taken out of the given rows, and checked.
+A partial write names only some columns:
 
-1. The key and the columns that are written are taken out of the rows, as in any write.
-2. Of several rows with one key the last one stays.
-3. They are merged with the rows that their keys have, see `neve.table.partial_merge`: when they are
-   written, for readers, and again at the flush, on the Version that is committed to. What others
-   wrote to the other columns meanwhile stays.
+1. Take the key and the named columns out of the rows, and check them as in any write.
+2. Of several rows with one key, keep the last one.
+3. Merge them with the rows of their keys, see `neve.table.partial_merge`: at the write for readers,
+   and again at the flush, on the Version that is committed to. What others have written to other
+   columns since then stays.
 
-The log holds what was given, and of the other columns those that are never NULL and have no
-default: should another committer delete the row before the flush, they are all there is.
+The log holds the given columns, and the others that are never NULL and have no default: if another
+committer deletes the row before the flush, the row is made from these.
 """
 
 import re
@@ -60,7 +60,7 @@ class ArrowStream(Protocol):
 
 
 class ArrowBatch(Protocol):
-    """What exports its rows as one Arrow batch."""
+    """An object that exports its rows as one Arrow batch."""
 
     def __arrow_c_array__(self, requested_schema: object = None) -> object:
         """Return the batch, in Arrow's C form."""
@@ -76,7 +76,7 @@ Rows: TypeAlias = (
     | Mapping[str, object]
     | Iterable[Mapping[str, object]]
 )
-"""What holds rows, in any of its forms."""
+"""Rows in any supported form."""
 
 
 def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:
@@ -91,16 +91,16 @@ def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:
         if given:
             yield _from_dicts(given, codec)
     else:
-        # A query that was not run, such as a LazyFrame of Polars, holds no rows yet.
+        # A query that has not run, such as a Polars LazyFrame, holds no rows yet.
         is_query = callable(getattr(rows, "collect", None))
         raise InvalidArgument(
-            f"rows are given as {type(rows).__name__}",
+            f"rows cannot be read from {type(rows).__name__}",
             hint="Run the query first: pass rows.collect()" if is_query else _ACCEPTED,
         )
 
 
 def arrow_batches(rows: object) -> Iterable[pa.RecordBatch] | None:
-    """Return the batches of rows that are anything Arrow, as they are; None when they are not."""
+    """Return the batches of any Arrow object, unchanged; None for other objects."""
     if isinstance(rows, Mapping):
         return None
     if isinstance(rows, pa.RecordBatch):
@@ -115,7 +115,7 @@ def arrow_batches(rows: object) -> Iterable[pa.RecordBatch] | None:
 
 
 def imported_table(rows: object) -> pa.Table:
-    """Return a table of anything Arrow; raises InvalidArgument for what cannot be read."""
+    """Return any Arrow object as a table; raises InvalidArgument when it cannot be read."""
     try:
         return pa.table(rows)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -130,7 +130,7 @@ def _imported_batch(rows: object) -> pa.RecordBatch:
 
 
 def _unreadable(rows: object, error: Exception) -> InvalidArgument:
-    # pandas has the values of a column checked when they are read; Arrow names it second.
+    # pandas checks the values of a column when they are read; Arrow names the column second.
     failed = _FAILED_COLUMN.search(str(error.args[-1])) if error.args else None
     if failed is None:
         return InvalidArgument(
@@ -146,7 +146,7 @@ def _unreadable(rows: object, error: Exception) -> InvalidArgument:
 
 
 def _kinds_in(rows: object, name: str) -> str:
-    """Name the types of a column's first values, when it has several; empty when it cannot tell."""
+    """Name the types of a column's first values; empty for one type or when they are unknown."""
     try:
         values = cast("Mapping[str, Iterable[object]]", rows)[name]
         kinds = {
@@ -174,10 +174,10 @@ def _batches(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     try:
         yield from rows
     except (pa.ArrowException, OSError) as error:
-        # Arrow's readers say OSError of a file that is damaged, without the system's number.
+        # Arrow's readers raise OSError without an errno for a damaged file.
         if isinstance(error, OSError) and error.errno is not None:
             raise Unavailable(
-                f"the stream of rows could not be read on: {error.strerror}",
+                f"the stream of rows broke off: {error.strerror}",
                 hint="Find the cause, then write the rows again",
             ) from error
         raise InvalidArgument(
@@ -199,7 +199,7 @@ def _normalized(batches: Iterable[pa.RecordBatch], schema: TableSchema) -> Itera
 
 
 def _without_index(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Leave out the unnamed index of a pandas frame: it numbers rows, and is not a column."""
+    """Drop the unnamed index of a pandas frame: it numbers rows, and is not a column."""
     index = [
         name for name in batch.schema.names if _PANDAS_INDEX.fullmatch(name) and name not in schema
     ]
@@ -207,7 +207,7 @@ def _without_index(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch
 
 
 def _from_dicts(rows: list[object], codec: RowCodec) -> pa.RecordBatch:
-    """Check row by row: dicts are Python values, and each may be wrong in its own way."""
+    """Check row by row: dicts hold Python values, and each may be wrong in its own way."""
     encode = codec.encode
     values: list[bytes] = []
     for place, row in enumerate(rows):
@@ -221,16 +221,16 @@ def _from_dicts(rows: list[object], codec: RowCodec) -> pa.RecordBatch:
 
 
 def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:
-    """Check the columns that a partial write names; returns those outside of the key."""
+    """Check the columns that a partial write names; returns those outside the key."""
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise InvalidArgument(
-            f"columns are given as {type(columns).__name__}", hint="Pass a list of names"
+            f"columns must be a list, not {type(columns).__name__}", hint="Pass a list of names"
         )
     found: list[Column] = []
     for name in columns:
         if not isinstance(name, str):
             raise InvalidArgument(
-                f"a column is given as {type(name).__name__}", hint="Pass a list of names"
+                f"a column name is text, not {type(name).__name__}", hint="Pass a list of names"
             )
         column = schema.column(name)
         if column not in schema.key_columns and column not in found:
@@ -259,7 +259,7 @@ def narrowed_codec(schema: TableSchema, given: Sequence[Column]) -> RowCodec:
 def narrowed_batches(
     rows: object, codec: RowCodec, schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the key and the columns of the codec out of rows; other columns are passed over.
+    """Yield the key and the columns of the codec; skips other columns of the rows.
 
     Raises SchemaMismatch for a column that is missing from the rows, or not in the table at all.
     """
@@ -278,7 +278,7 @@ def narrowed_batches(
 
 def _narrowed(row: object, names: Sequence[str], schema: TableSchema) -> object:
     if not isinstance(row, Mapping):
-        return row  # what it should be is said where rows are encoded
+        return row  # encoding reports what it should be
     _check_names(list(row), names, schema)
     return {name: row[name] for name in names}
 
@@ -301,10 +301,10 @@ def _check_names(found: Sequence[str], wanted: Sequence[str], schema: TableSchem
 
 
 def newest_rows(batch: pa.RecordBatch, keys: KeyArray) -> tuple[pa.RecordBatch, KeyArray]:
-    """Return each key once, with the last of its rows: all give the same columns."""
+    """Return each key once, with the last of its rows: all have the same columns."""
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     last = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
-    # Of several values for one place the last one stays.
+    # Of several values for one place, the last one stays.
     last[codes] = np.arange(len(codes))
     if len(last) == len(codes):
         return batch, keys
@@ -320,16 +320,16 @@ def given_rows(
     *,
     version: int,
 ) -> list[GivenColumns | None]:
-    """Return what is given of each row once a partial write of some columns is in the memtable.
+    """Return the columns that each row has been given, after a partial write of some columns.
 
-    `places` are those of the keys that have a row, `version` is what they were merged on.
+    `places` are those of the keys that have a row, `version` is the one they were merged with.
     """
     has_row = np.zeros(len(keys), np.bool_)
     has_row[places] = True
     more = [GivenColumns(field_ids, had_base, version) for had_base in (False, True)]
     if memtable.is_empty:
         return [more[each] for each in has_row.tolist()]
-    # A loop over the rows of a write: each is one look into a dict.
+    # A loop over the rows of a write: each is one dict lookup.
     return [
         memtable.given_with(key, more[each])
         for key, each in zip(key_objects(keys), has_row.tolist(), strict=True)

@@ -1,11 +1,11 @@
-"""The name of one run of a job, which is in the path of every file that the run makes.
+"""RunName: the name of one run of a job, which is in the path of every file of the run.
 
     data/<run>/<partition path>/<run><random>.parquet
     index/<run><random>.index
     deletes/<run><random>.puffin
 
-So the names can be announced before the first file is written, and the files that a run left behind
-are found by them. A run that is repeated has another name: no file is ever written twice.
+So the names can be announced before the first file is written, and files that a run left behind can
+be found. A repeated run has another name: no file is ever written twice.
 """
 
 from dataclasses import dataclass, replace
@@ -27,26 +27,26 @@ class RunName:
 
     @classmethod
     def drawn(cls, ids: IdSource) -> "RunName":
-        """Draw a name; a random identifier has its fixed digits elsewhere."""
+        """Draw a name from the random digits of a UUID."""
         return cls(f"{ids.uuid().hex[:8]}{ids.uuid().hex[:8]}")
 
     @property
     def data_prefix(self) -> str:
-        """How the paths of its data files begin."""
+        """Prefix of the paths of its data files."""
         return f"data/{self.digits}/"
 
     @property
     def vector_prefix(self) -> str:
-        """How the paths of its vectors begin."""
+        """Prefix of the paths of its vectors."""
         return f"deletes/{self.digits}"
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """How the paths of all its files begin."""
+        """Prefixes of the paths of all its files."""
         return self.data_prefix, self.vector_prefix, f"index/{self.digits}"
 
     def placed(self, partition: Partition) -> Partition:
-        """Return a partition whose directory is inside of the run's."""
+        """Return a partition whose directory is inside the run's."""
         return replace(partition, path=join_path(self.digits, partition.path).rstrip("/"))
 
 
@@ -58,7 +58,7 @@ class RunIds:
         self._ids = ids
 
     def uuid(self) -> UUID:
-        """Make an identifier that no one else makes."""
+        """Make a unique identifier."""
         return UUID(hex=f"{self._run.digits}{self._ids.uuid().hex[-_RUN_DIGITS:]}")
 
     def jitter(self) -> float:

@@ -1,14 +1,14 @@
-"""Snapshot: a frozen view of a table, and reading by key in the order asked for.
+"""Snapshot, a frozen view of a table, and CurrentView, the newest view that readers take.
 
 `table.snapshot()` freezes memtables and Version together; `table.at(…)` shows an old Version, under
-the schema it was committed with. Both hold a lease, so that no collector deletes what they read;
-closing releases it, and so does forgetting the snapshot.
+the schema it was committed with. Both hold a lease, so that no collector deletes what they read.
+Closing the snapshot releases it, and so does garbage collection.
 
-CurrentView: the view that readers take, and the last sequence number that is visible.
+CurrentView holds the newest view and the last visible sequence number:
 
-ENGINE-1  The view is replaced whole, under the lock, and its Version never goes back: of two
+ENGINE-1  The view is replaced as a whole, under the lock, and its Version never goes back: of two
           commits that are installed out of order, the older one changes nothing.
-ENGINE-2  A memtable leaves in the same replacement that brings the Version with its rows.
+ENGINE-2  The replacement that adds a Version also removes the memtable with its rows.
 ENGINE-3  The sequence moves only after a whole batch was applied. Readers take the view first.
 """
 
@@ -42,12 +42,12 @@ from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
-"""Returns the rows of keys in any order, and for each the place of its key."""
+"""Returns the rows of keys in any order, and the index of each row's key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOrigin:
-    """The handle that a snapshot was taken from, and what it was asked for by."""
+    """The handle that a snapshot was taken from, and how it was chosen."""
 
     check_open: Callable[[], None]
     """Raises when the handle was closed."""
@@ -58,9 +58,9 @@ class SnapshotOrigin:
 class LostFiles:
     """Distinguishes files that were deleted from files that were lost; for one table.
 
-    A late reader finds files of a Version gone that has expired since: NotFound, and a newer
-    Version has its rows. While a Version is retained its files are not deleted: one that is missing
-    then was lost, which is Corruption.
+    A slow reader may find files deleted because their Version has expired: that is NotFound, and a
+    newer Version has the rows. Files of a retained Version are never deleted: a missing one was
+    lost, which is Corruption.
     """
 
     def __init__(self, parts: TableParts) -> None:
@@ -152,7 +152,7 @@ class Snapshot(KeptInProcess):
 
     @property
     def version(self) -> int:
-        """Number of its Version."""
+        """Number of the Version."""
         return self._view.version
 
     @property
@@ -166,7 +166,7 @@ class Snapshot(KeptInProcess):
         return self._view.context.schema
 
     def get(self, key: object) -> Row | None:
-        """Return the row of a key; None when there is none."""
+        """Return the row of a key, or None."""
         view = self._checked()
         with self._lost.explained(view.version):
             return view.get_at(view.context.encode_key(key), self._sequence)
@@ -202,7 +202,7 @@ class Snapshot(KeptInProcess):
         )
 
     def close(self) -> None:
-        """Let go of what it reads; twice is not an error."""
+        """Release the lease and the memory; twice is not an error."""
         if self._end.detach():
             self._release()
 
@@ -221,7 +221,7 @@ class Snapshot(KeptInProcess):
 def rows_in_order(
     keys: object, view: TableView, get_rows: GetRows, *, with_missing: bool
 ) -> pa.Table:
-    """Return the rows of keys in the order asked, and twice for a key that is asked for twice."""
+    """Return the rows of keys in the order asked; a key that is given twice has its row twice."""
     context = view.context
     batch = key_batch(keys, context)
     encoded = context.encoder.encode_arrays(batch.columns)
@@ -241,7 +241,7 @@ def rows_in_order(
 
 
 def pin_memtables(view: TableView, sequence: int) -> bool:
-    """Keep what a view shows at a sequence; False, and nothing kept, when a part of it is gone."""
+    """Pin the rows that a view shows at a sequence; False, and no pin, when some are gone."""
     pinned: list[Memtable] = []
     for memtable in view.memtables:
         if not memtable.pin(sequence):
@@ -262,20 +262,20 @@ class CurrentView:
     """Holds the newest view of a table; safe for many threads."""
 
     def __init__(self, view: TableView, sequence: int) -> None:
-        # Safe on their own: read without the lock, each replaced whole.
+        # Read without the lock: each is replaced as a whole.
         self.view = view
         self.sequence = sequence
-        # Held while the view is replaced; threads that wait for a newer Version are woken then.
+        # Held while the view is replaced; wakes threads that wait for a newer Version.
         self._lock = Lock()
         self._moved = Condition(self._lock)
 
     def wait_beyond(self, version: int, seconds: float) -> bool:
-        """Wait for a newer Version than this one; False when there is none in time."""
+        """Wait for a Version newer than `version`; False when there is none in time."""
         with self._moved:
             return self._moved.wait_for(lambda: self.view.version > version, seconds)
 
     def push_memtable(self, memtable: Memtable) -> None:
-        """Let a memtable take the writes from now on."""
+        """Send writes to a new memtable from now on."""
         with self._lock:
             view = self.view
             self.view = TableView(
@@ -295,8 +295,8 @@ class CurrentView:
     ) -> bool:
         """Show a Version, without the memtable whose rows it has; False when it is older.
 
-        `is_own`: the live writer committed it, of its own rows or of no new ones. When it follows
-        the Version shown, no one else has written in between.
+        `is_own`: the live writer committed it, with its own rows or no new ones. If it also follows
+        the current Version, no other process has written in between.
         """
         with self._lock:
             view = self.view

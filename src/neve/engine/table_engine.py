@@ -2,13 +2,13 @@
 
     read      view taken (memtables and Version together) ──► sequence taken ──► rows
 
-A handle is opened for writing or for reading only. The first holds the table's lock and is the only
-writer; the second writes nothing, sees committed rows and the part of the log that the operating
-system has, and moves on with `refresh`.
+A handle is opened for writing or for reading only. A writing handle holds the table's lock and is
+the only writer. A read-only handle writes nothing, sees committed rows and the part of the log that
+the operating system has, and advances with `refresh`.
 
 ENGINE-4  A read-only handle has no side effects except leases, and none where it cannot take them.
-ENGINE-5  A reader that finds a file gone looks at the newest Version and tries once more: files of
-          the current Version are never deleted.
+ENGINE-5  A reader that finds a file missing tries once more on the newest Version: files of the
+          current Version are never deleted.
 """
 
 import logging
@@ -52,10 +52,6 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
-_NO_ROOM: Final = (
-    "A writer needs 256 KiB to begin: free as much outside the table, then run expire and "
-    "collect_garbage. With read_only=True the table can be read as it is"
-)
 
 
 class TableEngine:
@@ -78,10 +74,10 @@ class TableEngine:
         self.upkeep = Upkeep(parts)
         self._lost = LostFiles(parts)
         self._refreshing = Lock()
-        # Safe on its own: replaced whole.
+        # Read without a lock: replaced as a whole.
         self._closed: Closed | None = None
         self._is_dropped = self._is_forked = False
-        # Owned by the thread that tends.
+        # Owned by the upkeep thread.
         self._is_swept = False
         self.files = TableFiles(
             parts,
@@ -97,7 +93,7 @@ class TableEngine:
             raise
 
     def _begin(self) -> None:
-        """Open for reading or writing; the caller closes when this fails."""
+        """Open for reading or writing; the caller closes if this fails."""
         keep_to_process(self)
         if self.is_read_only:
             view, sequence, self.recovery = self._read_state()
@@ -124,26 +120,26 @@ class TableEngine:
     # Reading
 
     def get(self, key: object) -> Row | None:
-        """Return the row of a key; None when there is none."""
+        """Return the row of a key, or None."""
         current = self.current
         view = current.view
         if self._closed is not None:
             raise self._closed_error()
         encoded = view.context.encode_key(key)
         try:
-            # Not the newest change: no other call shows one that is applied and not yet visible.
+            # Not the newest change: an applied change may not be visible yet.
             return view.get_at(encoded, current.sequence)
         except NotFound:
             self.refresh()
         except InvalidArgument:
-            pass  # overwritten rows were dropped since the sequence was taken
+            pass  # overwritten rows were dropped after the sequence was taken
         with self._held_memory() as (view, sequence), self._lost.explained(view.version):
             return view.get_at(encoded, sequence)
 
     def get_many(
         self, keys: KeyArray, *, columns: Sequence[str] | None = None
     ) -> tuple[pa.Table, Places]:
-        """Return the rows of unique keys in any order, and for each the place of its key."""
+        """Return the rows of unique keys in any order, and the index of each row's key."""
 
         def read() -> tuple[pa.Table, Places]:
             with self._held_memory() as (view, sequence):
@@ -152,7 +148,7 @@ class TableEngine:
         return self.once_more(read)
 
     def once_more(self, read: Callable[[], Answer]) -> Answer:
-        """Read the current view; when it has lost a file, read the newest one (ENGINE-5)."""
+        """Read the current view; if a file of it is missing, read the newest one (ENGINE-5)."""
         self.check_open()
         try:
             return read()
@@ -163,7 +159,7 @@ class TableEngine:
 
     @contextmanager
     def pinned_view(self) -> Iterator[tuple[TableView, int]]:
-        """Return a view and sequence that stay readable until the end."""
+        """Yield a view and sequence that stay readable until the end of the block."""
         view, sequence = self.pin_view()
         try:
             yield view, sequence
@@ -187,7 +183,7 @@ class TableEngine:
         raise NotFound(
             "the table's versions expired as fast as they were read",
             path=self.parts.paths.manifest,
-            hint="Keep more history: raise the table's retention",
+            hint="Raise the table's retention to keep more history",
         )
 
     def unpin_view(self, view: TableView, sequence: int) -> None:
@@ -199,7 +195,7 @@ class TableEngine:
         """Read many rows as of now; `check` raises when the caller's handle was closed."""
         view, sequence = self.pin_view()
         try:
-            # It takes what is in memory when it is made, and pins files again when it runs.
+            # A scan takes the rows in memory when it is made, and pins files again when it runs.
             return Scan(
                 view,
                 request,
@@ -239,13 +235,11 @@ class TableEngine:
         """Delete the rows that match, while no other write can come between."""
         writer = self.writer
         if filter is None:
-            raise InvalidArgument(
-                "no filter says which rows to delete", hint='Pass "true" to delete all of them'
-            )
+            raise InvalidArgument("no filter was given", hint='Pass "true" to delete all rows')
 
         def decide() -> PreparedWrite | None:
             view = self.current.view
-            # Without a refresh: to show another schema it waits for the log, which waits for this.
+            # No refresh here: showing another schema waits for the log, which waits for this.
             keys = Scan(
                 view,
                 ScanRequest(filter=filter, columns=list(view.context.encoder.names)),
@@ -276,7 +270,7 @@ class TableEngine:
     # Living
 
     def refresh(self) -> None:
-        """Show the newest state: commits of others and, read-only, what was logged since."""
+        """Show the newest state: commits of others and, read-only, newly logged rows."""
         self.check_open()
         if self._writer is not None:
             self._writer.refresh()
@@ -318,14 +312,14 @@ class TableEngine:
             raise self._closed_error()
 
     def end_in_child(self) -> None:
-        """Refuse everything: what this holds stayed with the process that was forked."""
+        """Refuse all calls: locks and threads belong to the parent process."""
         if self._closed is None:
             note_forked_at_work()
         self._is_forked = True
         self._closed = self._closed_error()
 
     def _sweep_once(self) -> bool:
-        """Delete, once after opening, the files that a dead writer left; returns False."""
+        """Delete, once after opening, the files of a dead writer; returns False."""
         if not self._is_swept:
             with self.writer.alone():
                 self.upkeep.sweep(dry_run=False)
@@ -342,7 +336,7 @@ class TableEngine:
         return Closed("the table was closed", path=path, hint="Open it again")
 
     def _open_writer(self) -> LiveWriter:
-        """Take lock and epoch, replay, begin the log; everything is released when a step fails."""
+        """Take lock and epoch, replay, begin the log; releases everything if a step fails."""
         parts, options = self.parts, self.options
         append_files = append_files_of(parts.objects)
         if append_files is None:
@@ -400,7 +394,7 @@ class TableEngine:
             raise
 
     def _flush_replayed(self, writer: LiveWriter) -> None:
-        """Flush rows that were frozen at opening because of many logs; threads try again."""
+        """Flush rows that were frozen at opening because of many logs; threads retry a failure."""
         try:
             while writer.flush_once():
                 pass
@@ -433,7 +427,7 @@ class TableEngine:
             known = None if before is None else before.files
             files = self.files.file_set(snapshot.version, before=known)
             recovered = self._recover(snapshot, context, files)
-            # A flush in between may have taken rows out of the logs that the Version lacks.
+            # A flush in between may have removed rows from the logs that the Version lacks.
             if recovered.next_sequence <= self.parts.versions.head().flushed_sequence:
                 return None
             view = TableView((recovered.memtable,), files, context)
@@ -448,10 +442,10 @@ class TableEngine:
 
     @contextmanager
     def _held_memory(self) -> Iterator[tuple[TableView, int]]:
-        """Return the newest view and sequence, with everything in memory that they show."""
+        """Yield the newest view and sequence, with their rows in memory pinned."""
         view, sequence = self.current.view, self.current.sequence
         while not view.pin_memory(sequence):
-            # Overwritten rows were dropped between the two: a newer sequence is visible.
+            # Overwritten rows were dropped in between: a newer sequence is visible.
             view, sequence = self.current.view, self.current.sequence
         try:
             yield view, sequence

@@ -1,7 +1,7 @@
-"""Options of a live table, each with its unit, default and effect.
+"""TableOptions: the options of a live table, each with its unit, default and effect.
 
-They belong to a handle, not to the table: another process may open the same table with others.
-What every writer must agree on (schema, partitions, retention, codec) is a property of the table.
+They belong to a handle, not to the table: another process may open the same table with other ones.
+What all writers must agree on (schema, partitions, retention, codec) is a property of the table.
 """
 
 from dataclasses import dataclass
@@ -31,14 +31,13 @@ class TableOptions:
 
         sync                   When a write is acknowledged: `group` and `always` when durable,
                                `interval` and `none` when the operating system has it.
-        sync_interval_seconds  With `interval`: the first write this long after the last sync makes
-                               one.
-        log_bytes              A log file this long is closed and the next one begun; its space is
-                               reserved ahead, and one that is not needed any more is kept to be
-                               written over.
+        sync_interval_seconds  With `interval`: the first write this long after the last sync syncs.
+        log_bytes              Size at which a log file ends and the next one begins; its space is
+                               reserved ahead, and a log that is no longer needed is reused.
         recovery               What opening does about a damaged log; see `neve.wal.replay`.
         memtable_bytes         Rows in memory are flushed to a data file when they take this much.
-        frozen_memtables       Full memtables that may wait for their flush; beyond, writers wait.
+        frozen_memtables       Full memtables that may wait for their flush; with more, writers
+                               wait.
         flush_seconds          With `background`: rows are flushed, and so seen by other engines, at
                                most about this long after they were written; None waits until
                                memory is full.
@@ -46,8 +45,7 @@ class TableOptions:
         background             Flush, compact and clean up in a thread of the table; otherwise only
                                when called.
         level0_files           Young files that start a compaction.
-        level0_files_slow      Young files from which on writers are slowed down, more with each
-                               further one.
+        level0_files_slow      Young files at which writers slow down, more with each further file.
         level0_files_max       Young files at which writers wait for compaction.
         level1_bytes           Bytes of level 1; each level below holds `level_ratio` times as many.
         level_ratio            How many times larger each level is than the one above.
@@ -55,7 +53,7 @@ class TableOptions:
         dual_levels            Files of levels below this number keep their rows ready to read by
                                key, at the cost of space; older files hold them as compressed
                                Parquet only.
-        garbage_ratio          Share of deleted rows from which on a file is rewritten.
+        garbage_ratio          Share of deleted rows above which a file is rewritten.
         compaction_bytes       Most bytes one compaction reads.
         compaction_threads     Compactions of different files that run at once, with `background`;
                                each takes memory.
@@ -130,7 +128,7 @@ class TableOptions:
         if not self.level0_files <= self.level0_files_slow <= self.level0_files_max:
             raise InvalidArgument(
                 "level0_files, level0_files_slow and level0_files_max do not ascend",
-                hint="Compaction begins first, then writers slow down, then they wait",
+                hint="Pass ascending values: compaction begins, writers slow down, writers wait",
             )
         if self.iceberg_publish not in set(PublishMode):
             raise InvalidArgument(
@@ -140,19 +138,19 @@ class TableOptions:
         is_number = type(self.lease_seconds) in {int, float}
         if not (is_number and 0 < self.lease_seconds <= 24 * 60 * 60):
             raise InvalidArgument(
-                f"lease_seconds={self.lease_seconds!r} cannot be", hint="Use up to a day"
+                f"lease_seconds={self.lease_seconds!r} is invalid", hint="Use up to a day"
             )
 
     def _check_whole(self, name: str, least: int) -> None:
         value: object = getattr(self, name)
         if type(value) is not int or value < least:
             raise InvalidArgument(
-                f"{name}={value!r} cannot be", hint=f"Use a whole number from {least:,} on"
+                f"{name}={value!r} is invalid", hint=f"Use an integer >= {least:,}"
             )
 
     @property
     def log_options(self) -> LogOptions:
-        """The part that the log reads."""
+        """The options of the log."""
         return LogOptions(
             sync=SyncPolicy(self.sync) if self.sync in set(SyncPolicy) else self.sync,  # type: ignore[arg-type]
             sync_interval_seconds=self.sync_interval_seconds,
@@ -162,12 +160,12 @@ class TableOptions:
 
     @property
     def plans_moved_at_once(self) -> int:
-        """Plans that may each put a young file into a partition before these slow writers down."""
+        """Plans that may each add a young file to a partition before writers slow down."""
         return max(1, self.level0_files_slow - self.level0_files)
 
     @property
     def level_options(self) -> LevelOptions:
-        """The part that the compaction policy reads."""
+        """The options of the compaction policy."""
         return LevelOptions(
             level0_files=self.level0_files,
             level1_bytes=self.level1_bytes,

@@ -1,24 +1,24 @@
-"""Upkeep: lets old Versions go, and deletes the files that no reader reaches any more.
+"""Upkeep: expires old Versions, and deletes files that no reader can reach.
 
     expire             Versions beyond retention leave the manifest; their files are listed
-    collect_garbage    listed files are deleted, unless a lease or a live intent holds them back
+    collect_garbage    listed files are deleted, unless a lease or a live intent protects them
     sweep              files that no Version ever named: a writer died between writing and commit
     leftovers          temporary files and empty directories, on a local disk:
-        .tmp-<id>      of a writer that died; removed when it was not written to for a day
+        .tmp-<id>      of a dead writer; removed when it was not written to for a day
         wal/<epoch>/   of an earlier writer; removed when its logs are gone
         data/<run>/    of a job; removed when its files are gone and its intent has ended
 
-A sweep lists the files first and reads the manifest after it. A writer of files is either the live
-writer, whose flushes and compactions wait meanwhile, or has announced its files by an intent that
-the manifest then shows.
+A sweep lists the files first and reads the manifest afterwards. A writer of files is either the
+live writer, whose flushes and compactions wait for the sweep, or has announced its files by an
+intent that the manifest shows.
 
 ENGINE-U1  A sweep deletes only files that no retained Version reaches, no live intent announced,
            and no record of garbage lists.
 ENGINE-U2  A file in a folder of the table that is not named as neve names files is left alone.
-ENGINE-U3  Files of expired Versions are deleted only when the published metadata lists none of
-           those Versions any more. While publishing fails they stay.
+ENGINE-U3  Files of expired Versions are deleted only when the published metadata no longer lists
+           any of those Versions. While publishing fails they stay.
 ENGINE-U4  A directory is removed only when no file will be made in it again: an epoch belongs to
-           one writer and a run to one job, and both are over. Directories of partitions stay.
+           one writer and a run to one job, and both have ended. Directories of partitions stay.
 """
 
 import logging
@@ -56,30 +56,30 @@ _NAMES: Final = {
 _EPOCH: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _RUN: Final = re.compile(r"[0-9a-f]{16}")
 _SAFE_AGE_MS: Final = 24 * 60 * 60 * 1_000
-"""No process is busy with one file for a day without writing to it."""
+"""No process leaves a file that it works on unwritten for a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport:
-    """What left the table's history."""
+    """What was removed from the table's history."""
 
     expired_versions: tuple[int, ...]
     kept_versions: tuple[int, ...]
     """Versions beyond retention that tags or readers keep."""
     oldest_version: int
     unreachable_files: int
-    """Files that wait for `collect_garbage` because of this."""
+    """Files that `collect_garbage` may now delete."""
     leases: tuple[Lease, ...] = ()
-    """Leases of readers without which more Versions would have gone."""
+    """Leases of readers that kept further Versions."""
     is_publishing_due: bool = False
-    """Whether other engines are still shown what expired, because the disk is full.
+    """Whether other engines still see what expired, because the disk is full.
 
     `collect_garbage` publishes before it deletes a file, and so does the next commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageReport:
-    """What was deleted or, in a dry run, what could be."""
+    """What was deleted or, in a dry run, what would be."""
 
     paths: tuple[str, ...]
     """Relative to the table."""
@@ -98,21 +98,21 @@ class GarbageReport:
 
 
 class Kept(TypedDict):
-    """What stays of a table's history: so many Versions, and those since a time."""
+    """What stays of a table's history: a number of Versions, and those since a time."""
 
     keep_last: int | None
     older_than_ms: int | None
 
 
 def retained(*, keep_last: int | None, older_than_ms: int | None) -> Kept:
-    """Return what stays when these are asked for: with one of them the other keeps nothing.
+    """Return what stays; an argument that is None keeps nothing beside the other.
 
-    None of them leaves it to the table's retention. Raises InvalidArgument.
+    Without any, the table's retention applies. Raises InvalidArgument.
     """
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
         raise InvalidArgument(
             f"keep_last={keep_last!r} is not a number of versions",
-            hint="The current version is always kept: use 1 or more",
+            hint="Use 1 or more: the current version is always kept",
         )
     if keep_last is not None and older_than_ms is None:
         older_than_ms = _ANY_AGE_MS
@@ -122,7 +122,7 @@ def retained(*, keep_last: int | None, older_than_ms: int | None) -> Kept:
 
 
 DeletePaths: TypeAlias = Callable[[Sequence[str]], None]
-"""Deletes files of the table by their relative paths, the index of a data file with it."""
+"""Deletes files of the table by their relative paths, data files with their indexes."""
 
 
 class Upkeep:
@@ -133,10 +133,10 @@ class Upkeep:
         # Fixed at construction.
         self._parts = parts
         self._delete_paths = delete_paths or self._delete_here
-        # Owned by the thread that tends.
+        # Owned by the upkeep thread.
         self._tended_version = 0
         self._tended_at = float("-inf")
-        # Held while files are deleted: what one deletes, another need not look at.
+        # Held while files are deleted, so that two threads do not work on the same ones.
         self._deleting = Lock()
         self._garbage = TableGarbage(
             parts.versions, parts.work, parts.leases, clock=parts.clock, ids=parts.ids
@@ -145,13 +145,13 @@ class Upkeep:
     def expire(
         self, *, keep_last: int | None = None, older_than_ms: int | None = None
     ) -> ExpireReport:
-        """Let Versions go as retention, or the arguments instead of it, says."""
+        """Expire Versions by the table's retention, or by the arguments instead."""
         for _ in range(_PLANS):
             plan = self._garbage.compute_gc_plan(keep_last=keep_last, older_than_ms=older_than_ms)
             try:
                 self._garbage.apply_gc_plan(plan)
             except Conflict:
-                continue  # a tag or another collector came between
+                continue  # a tag or another collector was faster
             if plan.expired_versions:
                 self._parts.tell(EventKind.EXPIRED, versions=len(plan.expired_versions))
             return _report(plan)
@@ -181,7 +181,7 @@ class Upkeep:
             waiting.clear()
 
         self._garbage.delete_garbage(delete, find=self._find, settle=settle)
-        self._tell_deleted(len(deleted), sum(sizes))
+        self._report_deleted(len(deleted), sum(sizes))
         return GarbageReport(paths=tuple(deleted), byte_count=sum(sizes), is_dry_run=False)
 
     def sweep(self, *, dry_run: bool) -> GarbageReport:
@@ -196,7 +196,7 @@ class Upkeep:
             remove_ended_runs(
                 self._parts, runs, {prefix for intent in intents for prefix in intent.prefixes}
             )
-            self._tell_deleted(len(orphans), sum(sizes[path] for path in orphans))
+            self._report_deleted(len(orphans), sum(sizes[path] for path in orphans))
             if orphans:
                 logger.info("swept table=%s files=%d", self._parts.paths.table_id, len(orphans))
         return GarbageReport(
@@ -206,7 +206,7 @@ class Upkeep:
         )
 
     def preview(self) -> GarbageReport:
-        """Say what `collect` and `sweep` would delete if nothing held it back."""
+        """Report what `collect` and `sweep` would delete if nothing protected it."""
         sizes = self._listed()
         paths = sorted({*self._garbage.pending_paths(), *self._orphans(sizes)})
         known = [path for path in paths if path in sizes]
@@ -215,7 +215,7 @@ class Upkeep:
         )
 
     def leftovers(self) -> GarbageReport:
-        """Say what nothing reaches, without finishing the commits of others: nothing is written."""
+        """Report unreachable files without finishing the commits of others: writes nothing."""
         sizes = self._listed()
         orphans = self._orphans(sizes, session=self._parts.versions.store.read())
         return GarbageReport(
@@ -225,9 +225,9 @@ class Upkeep:
         )
 
     def tend_once(self) -> bool:
-        """Let go what retention lets go, and delete what can be; never finds more to do.
+        """Expire by the table's retention, and collect garbage; always returns False.
 
-        Looks only when there is a new Version, and every few minutes for what was held back.
+        Works only when there is a new Version, and every few minutes for files with leases.
         """
         now = self._parts.clock.monotonic()
         number = self._parts.versions.snapshot_known().head.current_version
@@ -248,7 +248,7 @@ class Upkeep:
         return False
 
     def _renew_published(self) -> None:
-        """Have published what is there now, if anything ever was (ENGINE-U3); raises NeveError."""
+        """Publish the current Version of a published table (ENGINE-U3); raises NeveError."""
         publish, folder = self._parts.publish, f"{self._parts.paths.metadata}/"
         if publish is not None and any(True for _ in self._parts.objects.list(folder)):
             CommitPublishing(self._parts, publish).publish_once()
@@ -257,7 +257,7 @@ class Upkeep:
         for path in paths:
             delete_data_file(self._parts, path)
 
-    def _tell_deleted(self, files: int, byte_count: int) -> None:
+    def _report_deleted(self, files: int, byte_count: int) -> None:
         self._parts.recorder.add(GARBAGE_FILES, files)
         if files:
             self._parts.tell(EventKind.COLLECTED, files=files, bytes=byte_count)
@@ -269,7 +269,7 @@ class Upkeep:
         ]
 
     def _listed(self) -> dict[str, int]:
-        """Sizes of all files that are named as neve names them (ENGINE-U2), by relative path."""
+        """Sizes of all files with names that neve gives (ENGINE-U2), by relative path."""
         root = f"{self._parts.paths.root}/"
         sizes = {}
         for folder, pattern in _NAMES.items():
@@ -280,9 +280,9 @@ class Upkeep:
         return sizes
 
     def _orphans(self, sizes: Iterable[str], session: Session | None = None) -> list[str]:
-        """Find unreachable files among those that were listed before (ENGINE-U1)."""
+        """Find unreachable files among those already listed (ENGINE-U1)."""
         if session is None:
-            # A commit that is decided, but not yet in HEAD, reaches files as well: finish it first.
+            # A commit that is decided but not in HEAD yet reaches files too: finish it first.
             session = self._parts.versions.store.open()
         reached: set[str] = set()
         for version in self._parts.versions.each_version_in(session):
@@ -322,18 +322,18 @@ def _report(plan: GcPlan) -> ExpireReport:
 
 
 def remove_old_epochs(parts: TableParts, *, below: int) -> None:
-    """Remove the directories of writers before an epoch whose logs are all gone (ENGINE-U4)."""
+    """Remove the directories of earlier epochs whose logs are all gone (ENGINE-U4)."""
     store = parts.objects
     if isinstance(store, LocalStore):
         for name in store.directories(parts.paths.wal):
             if _EPOCH.fullmatch(name) and int(name) < below:
-                # What cannot be removed now is removed by the next writer.
+                # The next writer removes what cannot be removed now.
                 with suppress(NeveError):
                     store.remove_abandoned(f"{parts.paths.wal}/{name}")
 
 
 def run_directories(parts: TableParts) -> list[str]:
-    """List the directories of jobs, relative to the table; to be called before intents are read."""
+    """List the directories of jobs, relative to the table; call this before reading intents."""
     store = parts.objects
     if not isinstance(store, LocalStore):
         return []
@@ -344,7 +344,7 @@ def run_directories(parts: TableParts) -> list[str]:
 def remove_ended_runs(
     parts: TableParts, directories: Collection[str], announced: Collection[str]
 ) -> None:
-    """Remove those directories of jobs that are empty and not announced (ENGINE-U4)."""
+    """Remove directories of jobs that are empty and not announced (ENGINE-U4)."""
     store = parts.objects
     if isinstance(store, LocalStore):
         for directory in set(directories) - set(announced):

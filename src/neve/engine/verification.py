@@ -7,9 +7,9 @@
 5. logs, compared with their mark; leases, announced work, and files that nothing reaches
 6. further checks that a caller passes: the metadata published for other engines
 
-Nothing is changed. The first three take as long as reading the table; they are checks of single
-files, which can be run anywhere. All of it grows with the number of files and rows: the keys of
-files that overlap are compared once, all together, not file with file, a few millions at a time.
+Nothing is changed. The first three take as long as reading the table; they check single files and
+can run anywhere. Cost grows with the number of files and rows: the keys of overlapping files are
+compared once, all together instead of pair by pair, a few million at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ ProgressOf = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The things that some checks read, those they could not see, and the problems."""
+    """What some checks read, what they could not read, and the problems."""
 
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each kind of thing were read."""
@@ -80,7 +80,7 @@ class VerifyReport:
 
     @property
     def checked_words(self) -> str:
-        """What was found and read beside the files of the current Version, in one line."""
+        """What was read besides the files of the current Version, in one line."""
         return ", ".join(
             counted(count, what.removesuffix("s")) for what, count in self.checked.items() if count
         )
@@ -113,7 +113,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedTable:
-    """A Version that is held while it is checked, and the files that read it."""
+    """A Version that is pinned while it is checked, and the readers of its files."""
 
     files: TableFiles
     version: Version
@@ -130,19 +130,19 @@ FurtherCheck: TypeAlias = Callable[[VerifiedTable], Findings]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCheck:
-    """One file to read whole or, with others, to compare their keys."""
+    """One file to read whole, or several whose keys are compared."""
 
     file: DataFile
     others: tuple[DataFile, ...] = ()
-    """Files that together with this one may have one live row per key; none: the file is read."""
+    """Files that share the rule of one live row per key with this one; none: read the file."""
     key_range: KeyRange = field(default_factory=KeyRange)
-    """Keys that are compared."""
+    """Keys to compare."""
 
 
 RunChecks: TypeAlias = Callable[
     [Sequence[FileCheck], Callable[[FileCheck], None]], Sequence[NeveError]
 ]
-"""Runs checks in any order, reports each that is done, and returns the problems."""
+"""Runs checks in any order, reports each when it is done, and returns the problems."""
 
 
 def run_check(files: TableFiles, check: FileCheck) -> list[NeveError]:
@@ -186,7 +186,7 @@ def verify_table(
     run_checks: RunChecks | None = None,
     further: Sequence[FurtherCheck] = (),
 ) -> VerifyReport:
-    """Read a Version whole, and whatever else the table has.
+    """Read a whole Version, and everything else the table has.
 
     `run_checks` runs the checks of single files elsewhere; `further` are checks of layers above.
     """
@@ -195,12 +195,12 @@ def verify_table(
     total = sum(file.file_bytes for file in version.files.values())
     done = 0
 
-    def tell(check: FileCheck) -> None:
+    def report_done(check: FileCheck) -> None:
         nonlocal done
         done += check.file.file_bytes
         progress(done, total)
 
-    found = run([FileCheck(file=file) for file in version.files.values()], tell)
+    found = run([FileCheck(file=file) for file in version.files.values()], report_done)
     index_paths = frozenset(table.parts.paths.index_of(path) for path in version.files)
     missing = [each for each in found if _is_missing_index(each, index_paths)]
     problems = [each for each in found if not _is_missing_index(each, index_paths)]
@@ -218,7 +218,7 @@ def verify_table(
         problems=tuple(problems),
     ).joined(older)
     if missing:
-        words = f"{counted(len(missing), 'index file')}: missing, which costs time and no rows"
+        words = f"{counted(len(missing), 'index file')}: missing, which costs time but no rows"
         report = report.joined(Findings(unseen=(words,)))
     for check in (check_logs, check_readers_and_jobs, check_leftovers, *further):
         report = report.joined(check(table))
@@ -253,7 +253,7 @@ def _check_retained(parts: TableParts, version: Version) -> tuple[int, Findings]
 
 
 def check_logs(table: VerifiedTable) -> Findings:
-    """Read every log that has rows which files do not have yet."""
+    """Read every log with rows that are not in files yet."""
     parts = table.parts
     if append_files_of(parts.objects) is None:
         return Findings(unseen=("logs: an object store has none",))
@@ -289,7 +289,7 @@ def check_readers_and_jobs(table: VerifiedTable) -> Findings:
 
 
 def check_leftovers(table: VerifiedTable) -> Findings:
-    """Count the files that no Version and no announced work reaches; they are not an error."""
+    """Count files that no Version and no announced work reaches; they are not an error."""
     found = Upkeep(table.parts).leftovers()
     return Findings(
         checked={"leftover files": found.file_count, "leftover bytes": found.byte_count}
@@ -297,7 +297,7 @@ def check_leftovers(table: VerifiedTable) -> Findings:
 
 
 def refuse_problems(report: VerifyReport) -> VerifyReport:
-    """Return a report without problems; otherwise raises Corruption, the report attached."""
+    """Return a report without problems; otherwise raise Corruption with the report attached."""
     if report.is_sound:
         return report
     worst = report.problems[0]
@@ -313,7 +313,7 @@ def refuse_problems(report: VerifyReport) -> VerifyReport:
 
 
 def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
-    """Read a vector from storage, not from the cache, and the footer that others read."""
+    """Read a vector from storage, not from the cache, and the footer for other engines."""
     read_vector(parts.objects, parts.paths, ref, row_count=file.row_count)
     path = join_path(parts.paths.root, ref.path)
     footer = read_puffin_footer(
@@ -328,7 +328,7 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
 
 
 def _overlaps(table: VerifiedTable) -> Iterator[FileCheck]:
-    """Yield checks that compare the keys of files that overlap, in ranges that fit into memory."""
+    """Yield checks that compare the keys of overlapping files, in ranges that fit into memory."""
     for group in _overlapping(table.version):
         count = -(-sum(file.live_count for file in group) // _KEYS_AT_ONCE)
         for key_range in even_ranges(group, table.files.keys_of, count=count):

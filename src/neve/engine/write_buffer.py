@@ -4,9 +4,9 @@
 
     active memtable full ──► rotate the log ──► freeze ──► the next one is active
 
-One row, a batch and a write that is decided on at its turn all take this way.
+One row, a batch and a conditional write all take this path.
 
-A memtable that is full of overwritten rows drops those and goes on, but not for ever: its logs hold
+A memtable that is full of overwritten rows drops them and continues, but not forever: its logs hold
 all of them, and are only deleted when it is flushed.
 
 BUFFER-1  A memtable is frozen while no batch can be applied, so none is split between two.
@@ -27,7 +27,7 @@ from neve.wal.write_ahead_log import WriteAheadLog
 
 _LOGS_MIN: Final = 8
 _LOG_SHARE: Final = 4
-"""Logs of one memtable are at most about this many times as long as it may be large."""
+"""Logs of one memtable have at most about this many times its maximum size."""
 
 
 class WriteBuffer:
@@ -40,7 +40,7 @@ class WriteBuffer:
         self._memtable_bytes = memtable_bytes
         self._rolling = Lock()
         self._logs_max = max(_LOGS_MIN, _LOG_SHARE * memtable_bytes // log.options.segment_bytes)
-        # Owned by the thread that the log lets apply or rotate.
+        # Owned by the thread that applies or rotates, one at a time.
         self._active = current.view.memtables[0]
         self.is_full = self._active.byte_count >= memtable_bytes
         self._first_log = log.active_log_number - len(log.closed_logs)
@@ -69,10 +69,10 @@ class WriteBuffer:
         )
 
     def write(self, write: PreparedWrite | Decide) -> int | None:
-        """Log and apply a write; returns its last sequence number, None when there is none.
+        """Log and apply a write; returns its last sequence number, or None without a write.
 
-        A function decides on the write when every write before it is visible, and returns None for
-        no write; no other write comes between.
+        A function is called when every earlier write is visible, and returns the write, or None to
+        write nothing; no other write comes between.
         """
         made: PreparedWrite | None
         changes: EncodedChanges | Callable[[], EncodedChanges | None]
@@ -99,15 +99,15 @@ class WriteBuffer:
         return last
 
     def roll_if_full(self) -> bool:
-        """Begin the next memtable when the active one has reached its size."""
+        """Begin the next memtable when the active one is full."""
         return self.is_full and self._roll(only_if_full=True)
 
     def roll(self) -> bool:
-        """Begin the next memtable; False when there is nothing in the active one."""
+        """Begin the next memtable; False when the active one is empty."""
         return self._roll(only_if_full=False)
 
     def begin_schema(self, context: TableContext, install: Callable[[], None]) -> None:
-        """Take the following writes under another schema."""
+        """Take later writes under another schema."""
         with self._rolling:
 
             def switch() -> None:
@@ -127,7 +127,7 @@ class WriteBuffer:
             return True
 
     def _make_room(self) -> bool:
-        """Drop rows that were overwritten in memory; True when that freed a good part of it."""
+        """Drop rows that were overwritten in memory; True when that freed a large part of it."""
         freed = 0
 
         def reclaim() -> None:

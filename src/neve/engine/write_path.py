@@ -1,9 +1,9 @@
-"""From what people write to what the log takes: everything that can fail on a row fails here.
+"""WritePath: prepares rows for the log; everything that can fail on a row fails here.
 
     rows ──► check against the schema ──► encode keys ──► partition values ──► bytes of the batch
 
-A write that got through is certain to be flushable: its types, its key, its partition and its size
-were all tried. Nothing is logged before the whole batch is through.
+A prepared write can certainly be flushed: its types, key, partition and size were all checked.
+Nothing is logged before the whole batch has passed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,13 +25,13 @@ from neve.table.table_context import TableContext
 from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
 
 ATOMIC_BYTES_MAX: Final = 128 << 20
-"""Rows given in one call are one batch up to about so many bytes; more are several, in order."""
+"""Rows of one call are one batch up to about this many bytes, and several in order above it."""
 
 _NARROWED_MAX: Final = 64
 
 _new: Final = tuple.__new__  # a named tuple's own call costs twice as much
 
-# Python values that an Arrow array takes as they are, without reading anything into them.
+# Python values that an Arrow array takes without converting them.
 _EXACT_TYPES: Final = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
 
 
@@ -63,7 +63,7 @@ class PreparedBatch(NamedTuple):
 PreparedWrite = PreparedRow | PreparedBatch
 
 Decide = Callable[[], PreparedWrite | None]
-"""Makes a write of the rows that it finds, while no other comes between; None for no write."""
+"""Makes a write from the rows that it finds, while no other comes between; None: no write."""
 
 
 class WritePath:
@@ -80,7 +80,7 @@ class WritePath:
         first = context.schema.key_columns[0]
         self._encode_key_value = value_codec(KeyColumn.of(first.name, first.type)).encode
         self._is_partitioned = not spec.is_unpartitioned
-        # Safe on its own: a codec made twice is the same. Callers write few sets of columns.
+        # Needs no lock: a codec made twice is the same. Callers write few sets of columns.
         self._narrowed: dict[tuple[int, ...], RowCodec] = {}
 
     def narrowed_codec(self, given: Sequence[Column]) -> RowCodec:
@@ -100,11 +100,11 @@ class WritePath:
             if self._key_name is not None:
                 key = self._encode_key_value(row[self._key_name])
                 if len(key) > KEY_BYTES_MAX:
-                    key = self._encode_key((row[self._key_name],))  # it says what is wrong
+                    key = self._encode_key((row[self._key_name],))  # reports what is wrong
             else:
                 key = self._encode_key([row[name] for name in self._key_names])
         except KeyError:
-            # Left out, so that it is its default: the row that was encoded has it.
+            # The column was left out and has its default: the encoded row has it.
             decoded = self.context.codec.decode(value)
             key = self._encode_key([decoded[name] for name in self._key_names])
         if self._is_partitioned:
@@ -113,10 +113,10 @@ class WritePath:
         return _new(PreparedRow, (changes, key, value))
 
     def upsert(self, rows: object) -> Iterator[PreparedBatch]:
-        """Prepare rows; all that are in memory are checked before the first batch is given."""
+        """Prepare rows; checks all that are in memory before it yields the first batch."""
         batches = batches_of(rows, self.context.codec)
         if isinstance(rows, pa.RecordBatchReader):
-            # A stream may be longer than memory: each of its batches is one of its own.
+            # A stream may be larger than memory: each of its batches is a separate write.
             for batch in batches:
                 if batch.num_rows:
                     yield self._upsert_batch([self._keyed(batch)])
@@ -160,7 +160,7 @@ class WritePath:
         self.spec.values(batch, self.context.schema)
 
     def _grouped(self, keyed: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> Iterator[PreparedBatch]:
-        """Put batches together to writes of a bounded size; rows keep their order."""
+        """Combine batches to writes of a bounded size; rows keep their order."""
         group: list[tuple[pa.RecordBatch, KeyArray]] = []
         group_bytes = 0
         for batch, keys in keyed:
@@ -209,7 +209,7 @@ def key_batch(keys: object, context: TableContext) -> pa.RecordBatch:
     columns.
     """
     schema = context.schema.key_schema
-    # Whether something is Arrow takes longer to find out than keys of a list take.
+    # Finding out whether an object is Arrow takes longer than encoding a list of keys.
     if not isinstance(keys, list):
         if isinstance(keys, pa.Array | pa.ChunkedArray) and context.is_single_key:
             keys = pa.table([keys], names=schema.names)
@@ -217,15 +217,15 @@ def key_batch(keys: object, context: TableContext) -> pa.RecordBatch:
             return _key_columns(_key_table(keys, context), schema)
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise InvalidArgument(
-            f"keys are given as {type(keys).__name__}",
-            hint="Give a list of keys, or an Arrow table with the key columns",
+            f"keys cannot be read from {type(keys).__name__}",
+            hint="Pass a list of keys, or an Arrow table with the key columns",
         )
     given = list(keys)
     if context.is_single_key and set(map(type, given)) == {_EXACT_TYPES.get(schema.types[0])}:
         try:
             return pa.RecordBatch.from_arrays([pa.array(given, schema.types[0])], schema=schema)
         except (pa.ArrowException, OverflowError):
-            pass  # the slow way says which key it is, and why
+            pass  # the slow path reports which key it is, and why
     # Keys in a list are Python values, and each may be wrong in its own way.
     encoded = [context.encode_key(key) for key in given]
     columns = context.encoder.decode_arrays(pa.array(encoded, pa.binary()))
@@ -233,7 +233,7 @@ def key_batch(keys: object, context: TableContext) -> pa.RecordBatch:
 
 
 def _key_table(keys: ArrowStream | pa.RecordBatch, context: TableContext) -> pa.Table:
-    """Return Arrow's columns of keys; of a series, which is one column, its values are the keys."""
+    """Return keys as Arrow columns; the values of a series, which is one column, are the keys."""
     if context.is_single_key and not isinstance(keys, pa.RecordBatch | pa.Table):
         try:
             values = pa.chunked_array(cast("Any", keys))
@@ -243,7 +243,7 @@ def _key_table(keys: ArrowStream | pa.RecordBatch, context: TableContext) -> pa.
             rows = [pa.RecordBatch.from_struct_array(chunk) for chunk in chunks]
             return pa.Table.from_batches(rows, pa.schema(list(values.type)))
         except (pa.ArrowException, TypeError, ValueError):
-            pass  # the other way says what is wrong
+            pass  # the other path reports what is wrong
     return imported_table(keys)
 
 
@@ -254,13 +254,13 @@ def _key_columns(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         raise SchemaMismatch(
             f"key column {twice[0]!a} is given twice",
             column=twice[0],
-            hint=f"Give the columns {', '.join(schema.names)}, each once",
+            hint=f"Name the columns {', '.join(schema.names)}, each once",
         )
     if missing:
         raise SchemaMismatch(
             f"key column {missing[0]!a} is missing",
             column=missing[0],
-            hint=f"Give the columns {', '.join(schema.names)}",
+            hint=f"Name the columns {', '.join(schema.names)}",
         )
     arrays = [
         fit_column(pa.concat_arrays([nulls(0, column.type), *column.chunks]), field)
@@ -270,7 +270,7 @@ def _key_columns(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _pieces(batch: pa.RecordBatch, keys: KeyArray) -> Iterator[tuple[pa.RecordBatch, KeyArray]]:
-    """Cut a batch that is too large for one write into parts of about equal size."""
+    """Split a batch that is too large for one write into parts of about equal size."""
     count = max(1, -(-batch.nbytes // ATOMIC_BYTES_MAX))
     rows = max(1, -(-batch.num_rows // count))
     for start in range(0, batch.num_rows, rows):

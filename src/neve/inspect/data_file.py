@@ -14,8 +14,8 @@ keys       8000000000000000 to 8000000000000bb7
 ╰─
 ✔ 4 chunks and what follows them are whole
 
-A chunk is one column of one row group. Files that others wrote have no checksums of chunks: all
-their pages are read, and Parquet's own checksums compared where there are any.
+A chunk is one column of one row group. Files of other writers have no checksums of chunks: all
+their pages are read, and Parquet's own checksums are compared where present.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ _NAME_COLUMNS_MAX: Final = 40
 
 
 def decoded_facts(opened: OpenedFile, path: str, memory_bytes: int) -> DataFileFacts:
-    """Let a child process read the file, and return what it found until its end or death."""
+    """Read the file in a child process, and return what it found, even if it died."""
     task = DecoderTask(
         task="facts", form="parquet", path=path, memory_bytes=memory_bytes, batch_rows=0
     )
@@ -69,7 +69,7 @@ def decoded_facts(opened: OpenedFile, path: str, memory_bytes: int) -> DataFileF
             findings.append(PageFinding(group=None, skipped=f"{limit.message}. {limit.hint}"))
         else:
             findings.append(PageFinding(group=None, damage=(f"{where}: {error}",)))
-    assert facts is not None, "the child says what it found, or fails"
+    assert facts is not None, "the child returns facts, or fails"
     return facts.with_findings(findings)
 
 

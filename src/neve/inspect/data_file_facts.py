@@ -1,7 +1,7 @@
-"""DataFileFacts: what a data file says of itself, and whether its bytes are still the same.
+"""DataFileFacts: what the footer of a data file says, and whether its bytes are still the same.
 
-The bytes are drawn in `neve.sstable.data_file_footer`. Of a file alone, the footer can only be
-compared with itself: the checksum of the footer is in the manifest.
+`neve.sstable.data_file_footer` draws the bytes. The footer itself cannot be checked here: its
+checksum is in the manifest.
 """
 
 import io
@@ -42,12 +42,12 @@ _STAMPS: Final = (
 _VALUE_LENGTH: Final = 32
 _BATCH_ROWS: Final = 16_384
 _NO_TYPES: Final = frozenset({"none", ""})
-# How Parquet's older names of types came about is of no interest.
+# Drops how Parquet's older type names were converted.
 _TYPE_ORIGIN: Final = re.compile(r", is_from_converted_type=\w+|, force_set_converted_type=\w+")
 
 
 class _Statistics(Protocol):
-    """What Parquet says of one chunk."""
+    """What Parquet says about one chunk."""
 
     has_min_max: bool
     has_null_count: bool
@@ -69,15 +69,15 @@ class ParquetColumn:
     compressed_bytes: int
     uncompressed_bytes: int
     null_count: int | None
-    """None where a row group does not say."""
+    """None if a row group does not have it."""
     lowest: Json
     highest: Json
     bounds_text: str | None
-    """Both for people, None where they are not known."""
+    """Both as text for people, None if unknown."""
 
     @property
     def type_words(self) -> str:
-        """Both types, the logical one only where there is one."""
+        """Both types, the logical one only if there is one."""
         if self.logical_type is None:
             return self.physical_type
         return f"{self.physical_type} {self.logical_type}"
@@ -97,7 +97,7 @@ class GroupPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFinding:
-    """What became of the pages of one row group, or of what follows all groups."""
+    """The result of checking the pages of one row group, or the bytes after all groups."""
 
     group: int | None
     damage: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class DataFileFacts:
     footer_bytes: int
     footer_crc: int
     stamps: dict[str, str]
-    """What only neve writes, without the checksums."""
+    """What only neve writes, except the checksums."""
     columns: tuple[ParquetColumn, ...]
     groups: tuple[GroupPlace, ...]
     is_sealed: bool
@@ -127,12 +127,12 @@ class DataFileFacts:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All that is wrong."""
+        """Everything that is wrong."""
         return (*(each for group in self.groups for each in group.damage), *self.other_problems)
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """All that was not looked at, and why."""
+        """Everything that was not checked, and why."""
         named = (group.skipped for group in self.groups)
         return (*(each for each in named if each is not None), *self.other_skipped)
 
@@ -140,7 +140,7 @@ class DataFileFacts:
     def checksum_state(self) -> str:
         """`whole` or `damaged` by checksums of chunks; without those `decoded` or `damaged`.
 
-        It is `skipped` where pages were not decoded for the memory that they take.
+        It is `skipped` if pages were not decoded because they need too much memory.
         """
         if self.problems:
             return "damaged"
@@ -150,14 +150,14 @@ class DataFileFacts:
 
     @property
     def checksum_words(self) -> str:
-        """What was compared, where nothing is wrong."""
+        """What was compared, if nothing is wrong."""
         if not self.is_sealed:
             return "all pages can be read; the file has no checksums of neve"
         chunks = len(self.groups) * len(self.columns)
         return f"{counted(chunks, 'chunk')} and the page indexes after them are whole"
 
     def with_findings(self, findings: Iterable[PageFinding]) -> "DataFileFacts":
-        """Return the facts with what became of the pages."""
+        """Return the facts with the results of checking pages."""
         groups = [*self.groups]
         problems, skipped = [*self.other_problems], [*self.other_skipped]
         for found in findings:
@@ -183,18 +183,18 @@ class PagesToCheck:
         self._opened = opened
         self._footer = footer
 
-    def findings(self, *, memory_bytes: int, tell: Callable[[], None]) -> Iterator[PageFinding]:
-        """Return what is wrong with the pages, group by group; groups that are whole are left out.
+    def findings(self, *, memory_bytes: int, report: Callable[[], None]) -> Iterator[PageFinding]:
+        """Return what is wrong with the pages, group by group; intact groups are left out.
 
-        Checksums are compared where neve wrote them, otherwise all pages are decoded.
+        If neve wrote checksums, they are compared; otherwise all pages are decoded.
         """
         if self._footer.checksums is None:
-            yield from self._decoded(memory_bytes, tell)
+            yield from self._decoded(memory_bytes, report)
         else:
-            yield from self._compared(tell)
+            yield from self._compared(report)
 
-    def _compared(self, tell: Callable[[], None]) -> Iterator[PageFinding]:
-        """Compare the checksums of all chunks, one at a time, and of what follows them."""
+    def _compared(self, report: Callable[[], None]) -> Iterator[PageFinding]:
+        """Compare the checksums of all chunks, one at a time, and of the bytes after them."""
         checksums, chunks = self._footer.checksums, self._footer.chunks
         assert checksums is not None
         schema = self._footer.metadata.schema
@@ -204,7 +204,7 @@ class PagesToCheck:
             damage: list[str] = []
             starts, lengths = chunks.starts[group].tolist(), chunks.lengths[group].tolist()
             for at, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-                tell()
+                report()
                 end = max(end, start + length)
                 if google_crc32c.value(self._opened.read_at(start, length)) != checksums[place]:
                     damage.append(
@@ -220,7 +220,7 @@ class PagesToCheck:
                 group=None, damage=(f"the page indexes are damaged, at byte {end:,}",)
             )
 
-    def _decoded(self, memory_bytes: int, tell: Callable[[], None]) -> Iterator[PageFinding]:
+    def _decoded(self, memory_bytes: int, report: Callable[[], None]) -> Iterator[PageFinding]:
         """Decode all pages; Arrow compares the checksums of those that have one."""
         metadata = self._footer.metadata
         file = pq.ParquetFile(
@@ -237,12 +237,12 @@ class PagesToCheck:
             memory_bytes=memory_bytes,
         )
         for group in range(metadata.num_row_groups):
-            tell()
+            report()
             words = f"row group {group} "
             try:
                 for columns in budget.bundles(group):
                     for batch in parquet_batches(
-                        file, group=group, columns=columns, batch_rows=_BATCH_ROWS, tell=tell
+                        file, group=group, columns=columns, batch_rows=_BATCH_ROWS, report=report
                     ):
                         batch.validate(full=True)
             except LimitExceeded as error:
@@ -260,11 +260,11 @@ class PagesToCheck:
 
 
 def read_facts(
-    opened: OpenedFile, *, path: str, tell: Callable[[], None]
+    opened: OpenedFile, *, path: str, report: Callable[[], None]
 ) -> tuple[DataFileFacts, PagesToCheck]:
-    """Read what a file says of itself; raises InvalidArgument for another kind of file, Corruption.
+    """Read the facts of a file; raises InvalidArgument for another kind of file, Corruption.
 
-    `tell` is called again and again while that takes time.
+    `report` is called repeatedly while it works.
     """
     footer, content = _footer_of(opened, path)
     metadata = footer.metadata
@@ -272,7 +272,7 @@ def read_facts(
     field_ids = _field_ids(metadata)
     columns = []
     for at in range(metadata.num_columns):
-        tell()
+        report()
         columns.append(_column(metadata, at, field_ids))
     texts = {
         name.decode(errors="replace"): text.decode(errors="replace")
@@ -347,7 +347,7 @@ def _footer_of(opened: OpenedFile, path: str) -> tuple[OpenFooter, bytes]:
         raise Corruption(
             f"the footer cannot be read: {error}", path=path, offset=size - length
         ) from error
-    # Only size and rows matter: what a Version says of the file is not at hand.
+    # Only size and rows matter here; there is no Version to compare with.
     file = DataFile(path=path, file_bytes=size, row_count=rows, level=0, key_min=b"", key_max=b"")
     return OpenFooter(file, path, content), content
 
@@ -382,7 +382,7 @@ def _bounds_text(lowest: object, highest: object) -> str:
 
 
 def _bounds(statistics: Sequence[_Statistics]) -> tuple[object, object]:
-    """Return the lowest and highest value of all groups; None when Python has no value for one."""
+    """Return the lowest and highest value of all groups; None if Python cannot represent one."""
     known = [each for each in statistics if each.has_min_max]
     try:
         lowest = min((each.min for each in known), default=None)
@@ -392,7 +392,7 @@ def _bounds(statistics: Sequence[_Statistics]) -> tuple[object, object]:
 
 
 def _field_ids(metadata: pq.FileMetaData) -> dict[str, int]:
-    """Return the field ids of leaves, by the path that Parquet gives them."""
+    """Return the field ids of leaves, by their paths in Parquet."""
     try:
         schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, ValueError):
@@ -418,7 +418,7 @@ def _leaves(fields: Iterable[tuple[str, ArrowField]]) -> Iterator[tuple[str, Arr
 
 
 class _Window(io.RawIOBase):
-    """An open file as one that Arrow reads from."""
+    """An open file for Arrow to read."""
 
     def __init__(self, opened: OpenedFile) -> None:
         super().__init__()

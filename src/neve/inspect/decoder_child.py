@@ -1,30 +1,30 @@
-"""The child process that decodes foreign files, and what it says to its parent.
+"""The child process that decodes foreign files, and its protocol with the parent.
 
     python -m neve.inspect.decoder_child '{"task": "batches", …}' < FILE > frames
 
-Decoders are libraries in C++: a hostile file can make them abort, or take any amount of memory. So
-they work in a process of their own, which has a limit of memory and nothing to lose. It reads the
-file from standard input and writes frames to standard output:
+Decoders are C++ libraries: a hostile file can make them abort, or use any amount of memory. So
+they run in a process of their own, with a memory limit and nothing to lose. It reads the file from
+standard input and writes frames to standard output:
 
     ┌─────────┬─────────────────┬───────────────┬─────────┐
     │ kind u8 │ position u64    │ length u64    │ payload │   little-endian
     └─────────┴─────────────────┴───────────────┴─────────┘
 
-    A  it is alive                     S  a schema, as an Arrow stream without batches
+    A  still alive                     S  a schema, as an Arrow stream without batches
     B  a batch, as an Arrow stream     E  an error, as JSON; nothing follows it
-    F  facts of a data file, as JSON   Z  that was all
+    F  facts of a data file, as JSON   Z  the end
     G  facts of a row group, as JSON
 
-`position` is how far the file was read. Frames are the only way back: no object of this process
+`position` is how far the file was read. Frames are the only output: no object of this process
 reaches the parent.
 
-Arrow has types whose arrays name one value many times: dictionaries, runs, views. A few bytes of
-such an array become gigabytes when its values are read. So they are written out here, in the
-process that has a limit, and cut into pieces before they go on:
+Arrow has types whose arrays refer to one value many times: dictionaries, runs, views. A few bytes
+of such an array become gigabytes when its values are read. So they are expanded here, in the
+process with a limit, and cut into pieces before they are sent:
 
 INSPECT-9   A batch has at most the rows asked for, and at most BATCH_BYTES unless one row has more.
 INSPECT-10  No type of a batch shares values between rows.
-INSPECT-11  Rows and elements without any bytes are counted, and there are only so many of them.
+INSPECT-11  The number of rows and elements without any bytes is limited.
 """
 
 import io
@@ -62,32 +62,32 @@ from neve.storage.posix_disk import PosixDisk
 
 BATCH_BYTES: Final = 16 << 20
 
-# Elements of lists, and rows, that take no bytes of the file.
+# Elements of lists, and rows, that have no bytes in the file.
 _ELEMENTS_MAX: Final = 1 << 26
 _EMPTY_ROWS_MAX: Final = 1 << 30
 _FEWER: Final = 16
 FRAME_HEAD: Final = struct.Struct("<cQQ")
 PIECE_SECONDS: Final = 10.0
-"""Time of the processor between two frames."""
+"""Processor time between two frames."""
 _ARROW_FILE_MAGIC: Final = b"ARROW1"
 _CONTINUES: Final = b"\xff" * 4
 _STREAM_HEAD_BYTES_MAX: Final = 256 << 20
 _ALIVE_SECONDS: Final = 1.0
 _OTHER_BYTES: Final = 2 << 30
-"""Address space that code and libraries take without being counted."""
+"""Address space of code and libraries, which is not counted."""
 
 
 class PlainBatches:
-    """Writes out and cuts the batches of one file."""
+    """Expands and cuts the batches of one file."""
 
     def __init__(self, *, rows_max: int) -> None:
         self._rows_max = rows_max
         self._empty_rows = 0
 
     def cut(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of batches in plain ones; raises ArrowException, LimitExceeded."""
+        """Return the rows in plain batches; raises ArrowException, LimitExceeded."""
         for batch in batches:
-            # Arrow believes what files say of their own bytes; what comes next must be able to.
+            # Arrow does not validate what files claim; the next steps rely on it.
             batch.validate(full=True)
             self._count(batch)
             plain = pa.schema([_plain_field(field) for field in batch.schema])
@@ -100,7 +100,7 @@ class PlainBatches:
                     yield from self._bounded(each)
 
     def joined(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join batches that are small: a row group may have only a few rows."""
+        """Join small batches: a row group may have only a few rows."""
         waiting: list[pa.RecordBatch] = []
         rows = byte_count = 0
         for batch in batches:
@@ -136,7 +136,7 @@ class PlainBatches:
 
 
 def _written_out(batch: pa.RecordBatch, plain: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Write out the values of a batch, in halves of halves while they do not fit."""
+    """Expand the values of a batch, halving it until they fit."""
     try:
         yield _without_runs(batch).cast(plain)
     except (pa.ArrowMemoryError, pa.ArrowInvalid, pa.ArrowCapacityError):
@@ -169,7 +169,7 @@ def _plain_field(field: "pa.Field[pa.DataType]") -> "pa.Field[pa.DataType]":
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that holds the same values, each by itself (INSPECT-10)."""
+    """Return the type that stores each of the same values separately (INSPECT-10)."""
     if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
         return _plain_type(kind.value_type)
     if pa.types.is_string_view(kind):
@@ -206,14 +206,14 @@ ALIVE, BATCH, FACTS, GROUP, SCHEMA, ERROR, DONE = (bytes([each]) for each in b"A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderTask:
-    """What the child is asked for."""
+    """What the child has to do."""
 
     task: str
     """`facts`, `batches` or `schema`."""
     form: str
     """`parquet` or `arrow`."""
     path: str
-    """How messages name the file."""
+    """The name of the file in messages."""
     memory_bytes: int
     batch_rows: int
 
@@ -243,24 +243,24 @@ class _Frames:
         self.send(kind, memoryview(stream.getvalue()))
 
     def say_alive(self) -> None:
-        """Say that work goes on, no more than once in a while."""
+        """Send a sign of life, but only once in a while."""
         if time.monotonic() - self._said_at >= _ALIVE_SECONDS:
             self.send(ALIVE)
 
     def _begin_piece(self) -> None:
-        """End this process when the next frame takes too much of the processor's time.
+        """End this process if the next frame takes too much processor time.
 
-        Time of the clock would not do: others may be busy, and a pipe may wait for its writer.
+        Wall time would not do: other processes may be busy, and a pipe may wait for its writer.
         """
         self._said_at = time.monotonic()
         signal.setitimer(signal.ITIMER_PROF, PIECE_SECONDS)
 
 
 def main() -> None:
-    """Do what the first argument asks for, and end without any clean-up."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    """Do the task in the first argument, and exit without any clean-up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     task = DecoderTask(**json.loads(sys.argv[1]))
-    # What libraries print goes to standard error.
+    # Libraries print to standard error.
     sink = os.fdopen(os.dup(1), "wb", buffering=1 << 16)
     os.dup2(2, 1)
     keep_pandas_out()
@@ -273,13 +273,13 @@ def main() -> None:
     except BrokenPipeError:
         os._exit(1)
     except Exception as error:  # noqa: BLE001 - the parent raises it
-        frames.send_json(ERROR, _told(error))
-    # Threads of libraries may still be at work, and there is nothing to close.
+        frames.send_json(ERROR, _reported(error))
+    # Threads of libraries may still run, and there is nothing to close.
     os._exit(0)
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    # One that aborts on purpose leaves no dump.
+    # A deliberate abort leaves no core dump.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):
@@ -293,7 +293,7 @@ def _limit_memory(memory_bytes: int) -> None:
             resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
 
 
-def _told(error: Exception) -> Json:
+def _reported(error: Exception) -> Json:
     match error:
         case NeveError():
             facts = {
@@ -311,9 +311,9 @@ def _told(error: Exception) -> Json:
 
 def _send_facts(task: DecoderTask, frames: _Frames) -> None:
     opened = look_at(PosixDisk(), 0, task.path)
-    facts, pages = read_facts(opened, path=task.path, tell=frames.say_alive)
+    facts, pages = read_facts(opened, path=task.path, report=frames.say_alive)
     frames.send_json(FACTS, asdict(facts))
-    for found in pages.findings(memory_bytes=task.memory_bytes, tell=frames.say_alive):
+    for found in pages.findings(memory_bytes=task.memory_bytes, report=frames.say_alive):
         frames.send_json(GROUP, asdict(found))
 
 
@@ -365,13 +365,13 @@ def _parquet(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for group in range(file.num_row_groups):
-            budget.bundles(group)  # all at once: rows are whole
+            budget.bundles(group)  # all columns at once: rows stay complete
             for batch in parquet_batches(
-                file, group=group, batch_rows=task.batch_rows, tell=frames.say_alive
+                file, group=group, batch_rows=task.batch_rows, report=frames.say_alive
             ):
                 yield batch.select(kept)
 
-    # A data file of an Iceberg table may have columns of row lineage, which are never a user's.
+    # A data file of an Iceberg table may have row lineage columns, which are not the user's.
     schema, kept = file.schema_arrow, list(range(len(file.schema_arrow)))
     for place in reversed(range(len(schema))):
         if schema.field(place).name in LINEAGE_NAMES:

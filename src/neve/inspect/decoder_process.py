@@ -1,11 +1,11 @@
 """DecoderProcess: decodes a foreign file in a child process, and returns what it found.
 
 1. Start `neve.inspect.decoder_child` with the open file as its standard input.
-2. Take frames as they come. A child that works on one for too long ends itself.
-3. An error of the child is raised here, typed. One that died is DecoderFailed, with the last words
-   of the library that aborted.
+2. Read frames as they arrive. A child that works on one for too long ends itself.
+3. Raise an error of the child here, typed. A child that died raises DecoderFailed, with the last
+   output of the library that aborted.
 
-Whatever a file does to its decoder, this process goes on, and has what came before.
+This process survives whatever a file does to its decoder, and keeps the frames before that.
 """
 
 import json
@@ -30,9 +30,9 @@ from neve.inspect.decoder_child import ALIVE, DONE, ERROR, FRAME_HEAD, PIECE_SEC
 from neve.inspect.parquet_batches import LIMIT_HINT
 
 MEMORY_BYTES: Final = 256 << 20
-"""What a decoder may take, and as much again as its file has bytes."""
+"""Memory of a decoder, plus the size of its file."""
 MEMORY_BYTES_MAX: Final = 1 << 30
-"""The most that it takes of its own accord."""
+"""The most that it takes by default."""
 
 _FRAME_BYTES_MAX: Final = 8 << 30
 _LAST_WORDS_BYTES: Final = 4_096
@@ -42,7 +42,7 @@ _TYPED: Final = (Corruption, InvalidArgument, LimitExceeded, Unavailable)
 
 
 class FailureKind(StrEnum):
-    """Why a decoder did not come to an end."""
+    """Why a decoder did not finish."""
 
     DAMAGED = "damaged"
     MEMORY = "memory"
@@ -51,14 +51,14 @@ class FailureKind(StrEnum):
 
 
 class DecoderFailed(Exception):
-    """A decoder did not come to an end; callers say what that means for the file."""
+    """A decoder did not finish; callers decide what that means for the file."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
     def limit_exceeded(self, source: str, memory_bytes: int) -> LimitExceeded:
-        """Return the error where the file asks for too much memory or time."""
+        """Return the error for a file that needs too much memory or time."""
         what = (
             f"more than {memory_bytes:,} bytes of memory"
             if self.kind is FailureKind.MEMORY
@@ -68,13 +68,13 @@ class DecoderFailed(Exception):
 
     @property
     def is_limit(self) -> bool:
-        """Whether the file asks for more than it may have."""
+        """Whether the file needs more than the limit."""
         return self.kind in {FailureKind.MEMORY, FailureKind.SLOW}
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the child says, see `neve.inspect.decoder_child`."""
+    """A frame of the child, see `neve.inspect.decoder_child`."""
 
     kind: bytes
     position: int
@@ -97,10 +97,10 @@ def memory_for(file_bytes: int | None, wished: int | None) -> int:
 
 
 class DecoderProcess:
-    """One child process at work on one file; leaving it ends the child."""
+    """One child process that decodes one file; leaving the context ends the child."""
 
     def __init__(self, task: DecoderTask, *, file: int) -> None:
-        """Take what is to be done, and the handle of a file that is open for reading."""
+        """Take the task, and the handle of a file that is open for reading."""
         self._task = task
         self._file = file
         self._child: subprocess.Popen[bytes] | None = None
@@ -126,7 +126,7 @@ class DecoderProcess:
             self._words.close()
             raise Unavailable(
                 f"could not start a process to decode {self._task.path}: {error.strerror}",
-                hint="Make room for another process, then try again",
+                hint="End other processes or free memory, then try again",
             ) from error
         return self
 
@@ -146,7 +146,7 @@ class DecoderProcess:
         self._words.close()
 
     def frames(self) -> Iterator[Frame]:
-        """Yield what the child says until it is done; raises its errors, or DecoderFailed."""
+        """Yield the frames of the child until it is done; raises its errors, or DecoderFailed."""
         while True:
             head = self._read(FRAME_HEAD.size)
             kind, position, length = FRAME_HEAD.unpack(head)
@@ -161,7 +161,7 @@ class DecoderProcess:
                 yield frame
 
     def _read(self, length: int) -> bytes:
-        """Read so many bytes from the child."""
+        """Read this many bytes from the child."""
         assert self._child is not None
         assert self._child.stdout is not None
         handle = self._child.stdout.fileno()
@@ -175,7 +175,7 @@ class DecoderProcess:
         return bytes(content)
 
     def _death(self) -> Exception:
-        """Say why the child ended before it was done."""
+        """Return why the child ended before it was done."""
         assert self._child is not None
         assert self._words is not None
         code = self._child.wait()
@@ -187,7 +187,7 @@ class DecoderProcess:
         if code == -signal.SIGPROF:
             return DecoderFailed(FailureKind.SLOW, "it took too long")
         if code >= 0:
-            # Its own errors it says in frames.
+            # The child sends its own errors in frames.
             return RuntimeError(f"the decoder ended with exit code {code}:\n{words}")
         said = _WHAT.search(words)
         reason = f": {said[1].strip()}" if said is not None else ""

@@ -9,10 +9,10 @@
     ╭─ block 1 ─ …
     │  32,768  last    9,000  ╯ rows 2 to 1,001  upsert rows: 1,000 rows of id, name
 
-Each strip is its block to scale: neighbouring records in two shades. After an offset stand the
-kind of the part and the bytes it holds. A record is shown where its last fragment is.
+Each strip is its block to scale, with neighbouring records in two shades. After an offset come the
+kind of the part and the bytes it holds. A record is shown at its last fragment.
 
-No line is wider than the page: the lines of blocks are clipped, all others broken between words.
+No line is wider than the page: the lines of blocks are clipped, all others wrapped.
 """
 
 from collections.abc import Iterator
@@ -56,11 +56,11 @@ from neve.wal.version_edits import EditField, Fact, InternalKey, VersionEdit
 
 _ENTRIES_MAX: Final = 12
 _DUMP_BYTES_MAX: Final = 256
-# Longest line of a dump with so many bytes in it, for pages of every width.
+# Widths of lines in a dump, and the bytes that each holds.
 _DUMP_LINES: Final = ((75, 16), (43, 8), (27, 4))
-_COLUMNS_TOLD_MAX: Final = 8
+_COLUMNS_MAX: Final = 8
 _WORDS_MIN: Final = 24
-_BEHIND: Final = "  after the end"
+_AFTER_END: Final = "  after the end"
 _DOTS: Final = bytes(
     byte if chr(byte).isascii() and chr(byte).isprintable() else ord(".") for byte in range(256)
 )
@@ -94,7 +94,7 @@ _ENDINGS: Final = {
     EndReason.TORN_TAIL: ("~", "yellow"),
     EndReason.DAMAGE: ("✗", "bold red"),
 }
-# Told by the part itself; the others are found only when records are put together.
+# Visible in the part itself; other damage shows only when records are assembled.
 _PHYSICAL_DAMAGE: Final = frozenset(DamageKind) - {
     DamageKind.UNFINISHED_RECORD,
     DamageKind.MISSING_START,
@@ -112,8 +112,8 @@ class RecordWords:
     """Words records, each line clipped to `columns`."""
 
     def __init__(self, *, columns: int, hex_only: bool, rows_are_own: bool) -> None:
-        self.told_field_ids = False
-        """Whether columns were shown by number, which needs a word of explanation."""
+        self.has_field_ids = False
+        """Whether columns were shown by number, which needs an explanation."""
         self._columns = max(_WORDS_MIN, columns)
         self._hex_only = hex_only
         self._rows_are_own = rows_are_own
@@ -126,13 +126,13 @@ class RecordWords:
             lines = self._edit(record.content)
         first = next(lines, Text("empty", "dim"))
         if record.behind_end:
-            room = max(1, self._columns - len(_BEHIND))
-            first = clipped(first, room).append(_BEHIND, "yellow")
+            room = max(1, self._columns - len(_AFTER_END))
+            first = clipped(first, room).append(_AFTER_END, "yellow")
         yield first
         yield from lines
 
     def dump(self, payload: bytes, *, columns: int) -> Iterator[Text]:
-        """Yield the first bytes of a payload as a hexadecimal dump, when bytes are shown so."""
+        """Yield the first bytes of a payload as a hexadecimal dump, if asked for."""
         if not self._hex_only:
             return
         shown = payload[:_DUMP_BYTES_MAX]
@@ -146,7 +146,7 @@ class RecordWords:
             yield Text(f"… {len(payload) - len(shown):,} more bytes", "dim")
 
     def plain(self, text: str) -> str:
-        """Return a text that may come from a file without control characters."""
+        """Return a text from a file without control characters."""
         return shown_text(text)
 
     def _batch(self, batch: InspectedBatch) -> Iterator[Text]:
@@ -196,12 +196,12 @@ class RecordWords:
             except NeveError:
                 pass
             else:
-                self.told_field_ids = True
-                told = " ".join(
+                self.has_field_ids = True
+                words = " ".join(
                     f"#{field_id}={value_to_text(each, length=length)}"
-                    for field_id, _, each in fields[:_COLUMNS_TOLD_MAX]
+                    for field_id, _, each in fields[:_COLUMNS_MAX]
                 )
-                return _clip(told, length)
+                return _clip(words, length)
         return self._bytes(value, length)
 
     def _rows(self, entry: RowsEntry) -> Iterator[Text]:
@@ -212,17 +212,17 @@ class RecordWords:
             (entry.op, _OP_STYLES.get(entry.op, "magenta")),
         )
         columns = column_words(rows)
-        names = [self.plain(column.name) for column in columns[:_COLUMNS_TOLD_MAX]]
-        if len(columns) > _COLUMNS_TOLD_MAX:
-            names.append(f"and {len(columns) - _COLUMNS_TOLD_MAX} more")
-        told = (
+        names = [self.plain(column.name) for column in columns[:_COLUMNS_MAX]]
+        if len(columns) > _COLUMNS_MAX:
+            names.append(f"and {len(columns) - _COLUMNS_MAX} more")
+        words = (
             f": {counted(rows.num_rows, 'row')}, {counted(rows.nbytes, 'byte')}, "
             f"columns {', '.join(names)}"
         )
-        yield line.append(_clip(told, max(16, self._columns - len(line.plain))))
+        yield line.append(_clip(words, max(16, self._columns - len(line.plain))))
         for row in first_rows(rows):
             values = [
-                value_to_text(value, length=24) for value in islice(row.values(), _COLUMNS_TOLD_MAX)
+                value_to_text(value, length=24) for value in islice(row.values(), _COLUMNS_MAX)
             ]
             yield Text(_clip(f"  {'  '.join(values)}", self._columns), "dim")
 
@@ -303,7 +303,7 @@ class _Run(NamedTuple):
 
 
 class LogDrawing:
-    """Draws one log; `ending` is there once the lines have been taken."""
+    """Draws one log; `ending` is set after the last line."""
 
     def __init__(
         self,
@@ -425,9 +425,9 @@ class LogDrawing:
             words = self._words.of(record)
             yield line.append(f"{joint} " if joint else "", "dim").append_text(next(words))
             for further in words:
-                yield _behind_margin(further, margin)
+                yield _after_margin(further, margin)
             for further in self._words.dump(record.payload, columns=self._columns - 4):
-                yield _behind_margin(further, 4)
+                yield _after_margin(further, 4)
         while (
             isinstance(self._next_item, InspectedDamage) and self._next_item.offset <= part.offset
         ):
@@ -457,7 +457,7 @@ class LogDrawing:
         self._next_item = item
 
     def _remaining(self) -> Iterator[Text]:
-        """Read on to the end: count the records that were not drawn, and tell their damage."""
+        """Read to the end: count the records that were not drawn, and report their damage."""
         record_count = damage_count = 0
         while self._next_item is not None:
             item = self._next_item
@@ -477,11 +477,11 @@ class LogDrawing:
             yield from self._wrapped(left_out, indent=4)
 
     def _legend(self, symbols: set[str]) -> Iterator[Text]:
-        told = [meaning for symbol, meaning in STRIP_MEANINGS.items() if symbol in symbols]
-        if self._words.told_field_ids:
-            told.append("#1 is the column with field id 1")
-        if told:
-            yield from self._wrapped(Text(f"  {'   '.join(told)}", "dim"))
+        words = [meaning for symbol, meaning in STRIP_MEANINGS.items() if symbol in symbols]
+        if self._words.has_field_ids:
+            words.append("#1 is the column with field id 1")
+        if words:
+            yield from self._wrapped(Text(f"  {'   '.join(words)}", "dim"))
 
     def _summary(self) -> Iterator[Text]:
         ending = self.ending
@@ -494,19 +494,19 @@ class LogDrawing:
         yield from self._wrapped(Text(f"  {' · '.join(self._figures(ending))}"))
 
     def _figures(self, ending: Ending) -> Iterator[str]:
-        """Yield what was counted, and say where."""
+        """Yield the counts, and where they apply."""
         start_offset = self._inspection.start_offset
         if start_offset:
             yield f"from byte {start_offset:,}"
         has_rows = self._inspection.payload is PayloadKind.BATCH
         before = [counted(ending.record_count - ending.records_behind_end, "record")]
-        behind = [counted(ending.records_behind_end, "record")]
+        after = [counted(ending.records_behind_end, "record")]
         if has_rows:
             before.append(counted(ending.row_count, "row"))
-            behind.append(counted(ending.rows_behind_end, "row"))
+            after.append(counted(ending.rows_behind_end, "row"))
         if ending.records_behind_end:
             yield f"before the end {', '.join(before)}"
-            yield f"after it {', '.join(behind)}"
+            yield f"after it {', '.join(after)}"
         else:
             yield from before
         if ending.damage_count:
@@ -525,7 +525,7 @@ class LogDrawing:
         match part:
             case RecordPart():
                 line = self._begin_line(part.offset, "ignored", part.header.length)
-                what = f"type {part.header.type}, which every reader passes over"
+                what = f"type {part.header.type}, which every reader skips"
                 return line.append(what, "dim")
             case PaddingPart():
                 line = self._begin_line(part.offset, "padding", part.byte_count)
@@ -556,23 +556,23 @@ class LogDrawing:
 def _condensed(
     blocks: Iterator[Block | EmptyBlocks],
 ) -> Iterator[Block | EmptyBlocks | _Run]:
-    """Yield blocks that are all alike as one run: a long record's middle, or an earlier log."""
+    """Yield similar blocks as one run: a long record's middle, or an earlier log."""
     run: list[Block] = []  # first and last of it
     what: str | None = None
     for block in blocks:
         alike = _uniform(block) if isinstance(block, Block) else None
         if run and alike != what:
-            yield from _told(run, what)
+            yield from _grouped(run, what)
             run = []
         what = alike
         if isinstance(block, Block) and alike is not None:
             run[1:] = [block]
         else:
             yield block
-    yield from _told(run, what)
+    yield from _grouped(run, what)
 
 
-def _told(run: list[Block], what: str | None) -> Iterator[Block | _Run]:
+def _grouped(run: list[Block], what: str | None) -> Iterator[Block | _Run]:
     if len(run) == 1 or what is None:
         yield from run
     elif run:
@@ -580,7 +580,7 @@ def _told(run: list[Block], what: str | None) -> Iterator[Block | _Run]:
 
 
 def _uniform(block: Block) -> str | None:
-    """Say what a block is when it is one thing only, and not the last fragment of a record."""
+    """Describe a block that is one thing only, and not the last fragment of a record."""
     match block.parts:
         case (RecordPart(header=header),) if fragment_name(header) == "middle":
             return "each a middle fragment of one record"
@@ -592,7 +592,7 @@ def _uniform(block: Block) -> str | None:
 
 
 def _shares(block: Block) -> str:
-    """Say how much of the bytes shown is what; the rest was never written, or is padding."""
+    """Return the shares of the bytes shown; the rest was never written, or is padding."""
     taken = {
         "records": _bytes_of(block, RecordPart),
         "damaged": _bytes_of(block, DamagedPart),
@@ -609,7 +609,7 @@ def _bytes_of(block: Block, kind: type[Part]) -> int:
     return sum(part.byte_count for part in block.parts if isinstance(part, kind))
 
 
-def _behind_margin(words: Text, margin: int) -> Text:
+def _after_margin(words: Text, margin: int) -> Text:
     return Text.assemble(("│", "dim"), " " * (margin - 1), words)
 
 

@@ -14,15 +14,15 @@
     }
 
 Keys are stable: new ones may be added, none change their meaning. Keys and values of rows are
-`{"text": …}` where they are printable, otherwise `{"hex": …}`. A run of blocks that hold nothing
-but zeros is one element with `"blocks": n` and one part. `fill` is the share of a whole block that
-records take, of those after `from`.
+`{"text": …}` if they are printable, otherwise `{"hex": …}`. A run of blocks with only zeros is one
+element with `"blocks": n` and one part. `fill` is the share of a block that records after `from`
+take.
 
-Totals are of the whole file after `from`: `records` counts all that are whole, `rows` those that
-recovery reads, and what it does not come to is counted as after the end.
+Totals are of the whole file after `from`: `records` counts all intact records, `rows` those that
+recovery reads; what it does not reach is counted as after the end.
 
-With a limit, records beyond it are left out and counted in `omitted_records`, and so are the blocks
-and parts after the last record shown; damage is reported in any case, its first 10,000 places.
+With a limit, records beyond it are left out and counted in `omitted_records`, and blocks and parts
+after the last record shown are left out. The first 10,000 places of damage are always reported.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,7 +57,7 @@ from neve.wal.segment_reader import DamageKind
 from neve.wal.version_edits import Fact, InternalKey, VersionEdit
 
 _FIRST_ROWS: Final = 3
-# Keeps a file that is nothing but damage from filling the memory; all of it is counted.
+# A file of nothing but damage must not fill the memory; all of it is counted.
 _DAMAGE_MAX: Final = 10_000
 
 
@@ -75,7 +75,7 @@ def column_words(rows: pa.RecordBatch) -> list[ColumnWords]:
 
 
 def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
-    """Return the first rows of a batch; none when Python has no value for something in them."""
+    """Return the first rows of a batch; none if Python cannot represent a value in them."""
     try:
         return rows.slice(0, _FIRST_ROWS).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError, KeyError):
@@ -143,7 +143,7 @@ class LogJson:
             yield _block(block, end_offset)
 
     def _shown_until(self) -> int | None:
-        """Find where the last record that is shown ends; None when all of them are."""
+        """Find where the last shown record ends; None if all are shown."""
         if self._limit is None:
             return None
         records = (each for each in self._inspection.records() if isinstance(each, LogicalRecord))
@@ -233,7 +233,7 @@ class LogJson:
         return members
 
     def _row(self, value: bytes) -> Json:
-        """Return a value by fields when it is a row of neve's; None when it is not."""
+        """Return a value by fields if it is a row of neve; otherwise None."""
         try:
             fields = describe_row(value)
         except NeveError:
@@ -299,7 +299,7 @@ def header_kind(*, recyclable: bool | None) -> str | None:
 
 
 def fragment_name(header: RecordHeader) -> str:
-    """Name a header's type, whichever kind of header it is."""
+    """Name a header's type, for both kinds of headers."""
     return header.type_name.removeprefix("recyclable ")
 
 
@@ -313,7 +313,7 @@ def completes_a_record(part: Part) -> bool:
 
 
 def _block(block: Block | EmptyBlocks, end_offset: int | None) -> Json:
-    """Return a block, and of its parts those before `end_offset`."""
+    """Return a block with its parts before `end_offset`."""
     match block:
         case EmptyBlocks():
             zeros: Json = {

@@ -7,15 +7,14 @@ HEAD · segment 3 · checkpoint: none · transaction 9f86d081 · epoch 3c…
 ╰─
 ✔ the chain is whole up to HEAD
 
-An object is known by its first bytes, not by its name: `NEVE` and a kind, or `MRUB`. Damage is
-reported, and reading goes on with the next object. Records are a line each:
+The first bytes of an object decide what it is, not its name: `NEVE` and a kind, or `MRUB`. Damage
+is reported, and reading continues with the next object. Records are a line each:
 
     put  root                   312  {"format":1,"namespaces":{"shop":{}},…}
     put  version/…0002          204  version 2 APPEND: 1 file added, 0 removed, 2 marked
     del  announced/t000001-…
 
-A value is a manifest of a version where it begins as one, a JSON document where it is one, and
-otherwise bytes.
+A value is shown as the manifest of a version or a JSON document if it is one, otherwise as bytes.
 """
 
 import json
@@ -81,14 +80,14 @@ class ManifestPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedStore:
-    """What there is of a store; segments and checkpoints by number."""
+    """The objects of a store; segments and checkpoints by number."""
 
     head: ManifestPart | None
     checkpoints: tuple[int, ...]
     segments: tuple[int, ...]
     leases: tuple[str, ...]
     foreign: tuple[str, ...]
-    """Objects that no store makes."""
+    """Objects that do not belong to a store."""
 
 
 @dataclass(slots=True)
@@ -99,7 +98,7 @@ class ChainJudge:
     problems: list[str] = field(default_factory=list)
     _reached: int = 0
     _transaction: bytes | None = b""
-    """Of the last segment; None when that could not be read."""
+    """Of the last segment; None if it could not be read."""
 
     def begin(self, checkpoint: State) -> None:
         """Start after a checkpoint."""
@@ -116,7 +115,7 @@ class ChainJudge:
         self._reached, self._transaction = segment.number, segment.transaction
 
     def pass_over(self, number: int) -> None:
-        """Take the next segment, which cannot be read: it is there, and what it follows unknown."""
+        """Take the next segment, which exists but cannot be read: what it follows is unknown."""
         if self.head is None or number > self.head.segment:
             return
         if number != self._reached + 1:
@@ -134,17 +133,17 @@ class ChainJudge:
 
 
 def is_manifest_object(payload: bytes) -> bool:
-    """Return whether bytes begin as one of these objects does."""
+    """Return whether bytes begin like one of these objects."""
     return payload.startswith((_FRAME_MAGIC, _MRUB_MAGIC))
 
 
 def is_version_manifest(payload: bytes) -> bool:
-    """Return whether bytes begin as the manifest of a version does."""
+    """Return whether bytes begin like the manifest of a version."""
     return payload.startswith(_MRUB_MAGIC)
 
 
 def read_content(payload: bytes, *, path: str, number: int | None = None) -> Content:
-    """Decode one object; raises Corruption. `number` is the one its name says it has."""
+    """Decode one object; raises Corruption. `number` is the one in its name."""
     if is_version_manifest(payload):
         return decode_mrub(payload, path=path)
     kind = payload[_KIND_OFFSET] if len(payload) > _KIND_OFFSET else 0
@@ -177,7 +176,7 @@ def read_part(
 
 
 def inspect_store(objects: ObjectStore, paths: StorePaths, *, shown: str) -> InspectedStore:
-    """Look through a store; raises InvalidArgument when there is none."""
+    """List the objects of a store; raises InvalidArgument if it is not a store."""
     segments = tuple(numbers_in(objects, paths.segments))
     checkpoints = tuple(numbers_in(objects, paths.checkpoints))
     try:
@@ -223,7 +222,7 @@ def _or(number: int | None, otherwise: int) -> int:
 
 
 def title_of(content: Content) -> str:
-    """Say in one line what an object is."""
+    """Describe an object in one line."""
     match content:
         case Head():
             checkpoint = content.checkpoint or "none"
@@ -441,14 +440,14 @@ def _segment_json(ref: mrub_pb2.WalSegmentRef) -> Json:
 
 
 class _Room:
-    """Passes on so many lines of records, and counts those that it leaves out."""
+    """Passes on a limited number of record lines, and counts the others."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
         self.left_out = 0
 
     def of(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Yield the lines there is room for."""
+        """Yield the lines within the limit."""
         for line in lines:
             if self._left > 0:
                 self._left -= 1
@@ -457,7 +456,7 @@ class _Room:
                 self.left_out += 1
 
     def rest(self) -> Iterator[Line]:
-        """Say how many were left out."""
+        """Yield a line with how many were left out."""
         if self.left_out:
             yield Line(Text(f"… {counted(self.left_out, 'more record')}: raise --limit", "dim"))
 
@@ -508,7 +507,7 @@ def store_tree(path: str, *, limit: int | None, drawn: int) -> Tree:
 
     def verdicts() -> Iterator[Line]:
         for name in store.foreign:
-            words = f"? {shown_text(name)}: not an object of a store; it is passed over"
+            words = f"? {shown_text(name)}: not an object of a store, skipped"
             yield Line(Text(words, "yellow"))
         yield from room.rest()
         problems = view.problems()
@@ -560,7 +559,7 @@ def _has_lines(content: Content) -> bool:
 
 
 def _refuse_lake(directory: Path, path: str) -> None:
-    """Say which stores there are when a whole lake, or what holds stores, is named."""
+    """Raise an error that lists the stores in a directory, such as a whole lake."""
     if (directory / "HEAD").exists() or (directory / "segments").is_dir():
         return
     found = sorted(
@@ -572,7 +571,7 @@ def _refuse_lake(directory: Path, path: str) -> None:
         more = len(found) - _STORES_NAMED
         names = ", ".join(found[:_STORES_NAMED]) + (f" and {more:,} more" if more > 0 else "")
         raise InvalidArgument(
-            f"{path} is not a manifest store, but there are some in it: {names}",
+            f"{path} is not a manifest store, but contains some: {names}",
             hint=f"Name one: {path.rstrip('/')}/{found[0]}",
         )
 

@@ -1,8 +1,8 @@
 """A file named on the command line, open for reading.
 
-The name may lead through symbolic links, and the file may be on any disk that this user can read.
-Its number, if it has one, is in its name: `000007.wal` is neve's, `000007.log` RocksDB's. With `-`
-for a name, standard input is kept in a temporary file first: files are read in more than one pass.
+The name may contain symbolic links, and the file may be on any disk that this user can read. The
+number of a log is in its name: `000007.wal` is neve's, `000007.log` RocksDB's. If the name is `-`,
+standard input is copied to a temporary file first, because files are read in more than one pass.
 """
 
 import errno
@@ -40,7 +40,7 @@ _MAGICS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedFile:
-    """An open file and what its name says."""
+    """An open file and the facts in its name."""
 
     name: str
     byte_count: int
@@ -49,7 +49,7 @@ class OpenedFile:
     read_at: ReadAt
 
     def likeness(self) -> str | None:
-        """Say what the file looks like by its first bytes, when it is not what was expected."""
+        """Return what the file looks like by its first bytes, if it is not what was expected."""
         beginning = self.read_at(0, _MAGIC_BYTES)
         for magic, what in _MAGICS:
             if beginning.startswith(magic):
@@ -58,14 +58,14 @@ class OpenedFile:
         return "a text" if line.isascii() and line.decode().isprintable() else None
 
     def likeness_words(self) -> str:
-        """Say the same as the end of a sentence; nothing when it is like nothing known."""
+        """Return the same as the end of a sentence; empty if unknown."""
         likeness = self.likeness()
         return "" if likeness is None else f"; it looks like {likeness}"
 
 
 @contextmanager
 def open_inspected(path: str) -> Iterator[OpenedFile]:
-    """Open a file that is there and not empty; raises typed errors that say what to do."""
+    """Open a file that exists and is not empty; raises typed errors with hints."""
     disk = PosixDisk()
     if not path:
         raise InvalidArgument(
@@ -96,7 +96,7 @@ def _kept_input() -> Iterator[int]:
             kept.flush()
         except OSError as error:
             raise Unavailable(
-                f"could not keep standard input in a temporary file: {error.strerror}",
+                f"could not copy standard input to a temporary file: {error.strerror}",
                 hint="Write it to a file, and name that file",
             ) from error
         yield kept.fileno()
@@ -109,9 +109,7 @@ def look_at(disk: Disk, handle: int, path: str) -> OpenedFile:
     except OSError as error:
         raise _cannot_open(error, path) from error
     if byte_count == 0:
-        raise InvalidArgument(
-            f"{path} is empty", hint="Nothing was ever written to it: there is nothing to show"
-        )
+        raise InvalidArgument(f"{path} is empty", hint="Nothing was ever written to it")
 
     def read_at(offset: int, length: int) -> bytes:
         try:
@@ -143,12 +141,14 @@ def _cannot_open(error: OSError, path: str) -> NeveError:
         case errno.EINVAL | errno.ELOOP:
             return InvalidArgument(
                 f"{path} is not a plain file",
-                hint="Name a file; send what comes out of a pipe to - instead",
+                hint="Name a file; for a pipe, use - and standard input",
             )
         case errno.ENAMETOOLONG:
             return InvalidArgument(f"the name {path[:80]}… is too long", hint="Check the spelling")
         case errno.EACCES | errno.EPERM:
-            return Unavailable(f"this user may not read {path}", hint="Ask its owner for the right")
+            return Unavailable(
+                f"this user may not read {path}", hint="Ask its owner for permission"
+            )
         case _:
             return Unavailable(
                 f"could not open {path}: {error.strerror}", hint="Find the cause, then try again"

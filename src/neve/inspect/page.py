@@ -1,13 +1,11 @@
-"""Where a command's words go: lines on a terminal or in a pipe, or one JSON document.
+"""The output of a command, as lines or one JSON document, and the tree of an inspected file.
 
-A terminal gets colours, unless NO_COLOR or TERM say otherwise; a pipe gets the same lines without
-them. Lines are as wide as the terminal, in a pipe as $COLUMNS says or 100; rows of tables are never
-cut. A document is written as it comes, so a long one needs no memory.
+A terminal gets colours, unless NO_COLOR or TERM disable them; a pipe gets the same lines without
+them. Lines are as wide as the terminal, in a pipe $COLUMNS or 100; rows of tables are never cut. A
+document is written piece by piece, so a long one needs no memory. Lines are clipped with an
+ellipsis, or wrapped between words. Some characters are two columns wide, and some none.
 
-Lines are made to fit: clipped with an ellipsis, or broken between words. Widths are those of a
-terminal, where some characters take two columns and some none.
-
-The tree of an inspected file, and its one renderer: a drawing for people, JSON for programs.
+A tree is a drawing for people, or JSON for programs:
 
     Tree                 name  facts                      {members,
     ├── Group            ╭─ 2 row groups                   "row_groups": [
@@ -15,9 +13,8 @@ The tree of an inspected file, and its one renderer: a drawing for people, JSON 
     │   └── Part         │ 1  952 rows · …                   {…}],
     └── verdicts         ✔ 4 chunks are whole              more members}
 
-The parts of a group with a title share a box; otherwise each part with lines has one of its own.
-Parts are taken once, one by one, so that a large file needs no memory; what is known only at the
-end is asked for when all of them were taken.
+The parts of a group with a title share a box; otherwise each part with lines has its own. Parts
+are read once, one by one, so that a large file needs no memory; `verdicts` are read last.
 """
 
 import json
@@ -51,14 +48,14 @@ class Page:
         self._in_ascii = not is_drawable(self.console.encoding)
 
     def table_columns(self, *, wide: bool) -> int | None:
-        """Return how wide the rows of a table may be; None for one line each, however long."""
+        """Return the maximum width of table rows; None for one line each, however long."""
         return self.columns if self.is_terminal and not wide else None
 
     def line(self, text: Text | str = "") -> None:
         """Write one line."""
         shown = text if isinstance(text, Text) else Text(text)
         if self._in_ascii:
-            # One character for one, so that styles stay where they are.
+            # Character by character, so that styles stay in place.
             shown = Text(drawn_in_ascii(shown.plain), shown.style, spans=shown.spans)
         if self.is_terminal:
             self.console.print(shown)
@@ -71,24 +68,24 @@ class Page:
             self.line(text)
 
     def flush(self) -> None:
-        """Let the reader of a pipe see the lines at once."""
+        """Flush, so that the reader of a pipe sees the lines at once."""
         sys.stdout.flush()
 
 
 class JsonDocument:
-    """One JSON object on standard output, a member at a time and an array element to a line."""
+    """One JSON object on standard output, a member at a time, one line per array element."""
 
     def __init__(self) -> None:
         self._is_first = True
 
     def members(self, members: Mapping[str, Json]) -> None:
-        """Write members whose values are at hand."""
+        """Write members with their values."""
         for name, value in members.items():
             self._begin_member(name)
             sys.stdout.write(json.dumps(value))
 
     def array(self, name: str, elements: Iterable[Json]) -> None:
-        """Write a member that is an array, taking its elements one by one."""
+        """Write a member that is an array, element by element."""
         self._begin_member(name)
         sys.stdout.write("[")
         separator = "\n    "
@@ -115,12 +112,12 @@ def write_json(members: Mapping[str, Json]) -> None:
 
 def _columns_in_a_pipe() -> int:
     wished = os.environ.get("COLUMNS", "")
-    # A text that is not a width leaves the width as it is.
+    # A text that is not a number is ignored.
     return int(wished) if _COLUMNS_TEXT.fullmatch(wished) else PLAIN_COLUMNS
 
 
 def clipped(text: Text, columns: int) -> Text:
-    """Return the text, what is beyond `columns` replaced by an ellipsis."""
+    """Return the text, clipped to `columns` with an ellipsis."""
     if cell_len(text.plain) <= columns:
         return text
     fitted = text.copy()
@@ -129,7 +126,7 @@ def clipped(text: Text, columns: int) -> Text:
 
 
 def wrapped(text: Text, columns: int, *, indent: int) -> Iterator[Text]:
-    """Yield the text in lines of at most `columns`, all but the first after `indent` spaces."""
+    """Yield the text in lines of at most `columns`, all but the first indented."""
     margin = ""
     rest = text
     while cell_len(rest.plain) > columns - len(margin):
@@ -150,7 +147,7 @@ def _break_at(plain: str, columns: int) -> int:
         fitting += 1
     words_begin = len(plain) - len(plain.lstrip())
     between_words = plain.rfind(" ", words_begin, fitting + 1)
-    # A word longer than a line is broken where the line ends.
+    # A word longer than a line is broken at the end of the line.
     return between_words if between_words > 0 else max(1, fitting)
 
 
@@ -166,7 +163,7 @@ _END: Final = "╰─"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a drawing: broken between words after so many spaces, or clipped without."""
+    """A line of a drawing: wrapped with an indent, or clipped if there is none."""
 
     text: Text
     indent: int | None = 2
@@ -177,16 +174,16 @@ class Part:
     """One thing in a file: an element in JSON; in a drawing lines, and the title of their box."""
 
     json: Json
-    """None for what is only drawn."""
+    """None if it is only drawn."""
     title: Line | None = None
     lines: Iterable[Line] = ()
     is_box: bool = True
-    """Whether it has a box, also without lines; otherwise its title is a line by itself."""
+    """Whether it has a box even without lines; otherwise its title is a line by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Parts of one kind: an array in JSON, in a drawing one box, or many.
+    """Parts of one kind: an array in JSON, one or many boxes in a drawing.
 
     Without a name it is only drawn: its facts are among the members of the tree.
     """
@@ -209,11 +206,11 @@ class Tree:
     last_members: Callable[[], Mapping[str, Json]] = dict
     verdicts: Callable[[], Iterable[Line]] = tuple
     find_problems: Callable[[], Sequence[str]] = tuple
-    """Return what is wrong with the file, when all parts were taken."""
+    """Returns what is wrong with the file, after all parts were read."""
 
 
 def damaged(text: str) -> Line:
-    """Return the line of something that is wrong."""
+    """Return a line for a problem."""
     return Line(Text(f"✗ {shown_text(text)}", "bold red"))
 
 

@@ -1,12 +1,12 @@
 """Batches of a Parquet file in little memory, whatever its pages hold.
 
-INSPECT-1  Before a row group is decoded, its page headers say how large its pages become, and how
-           many values they hold; what is beyond the budget is LimitExceeded.
-INSPECT-2  Columns are decoded together only while their pages fit into memory together, where the
-           caller does not need whole rows.
-INSPECT-3  How large rows become is known only when they are decoded: a page of some bytes may name
-           one long text a million times. Where a batch does not fit into memory, the rest of its
-           group is read again in smaller ones.
+INSPECT-1  Before a row group is decoded, its page headers show how large its pages become, and how
+           many values they hold; more than the budget is LimitExceeded.
+INSPECT-2  Columns are decoded together only while their pages fit into memory together, unless the
+           caller needs whole rows.
+INSPECT-3  The size of rows is known only when they are decoded: a page of a few bytes may refer to
+           one long text a million times. If a batch does not fit into memory, the rest of its
+           group is read again in smaller batches.
 
 Page headers and the footer are Thrift structs in the compact form:
 
@@ -14,7 +14,7 @@ Page headers and the footer are Thrift structs in the compact form:
     list     ┌ count u4 │ type u4 ┐ element …           count 15: the count follows, as varint
     numbers  zigzag varints; texts: length as varint, then bytes
 
-INSPECT-4  Nothing is believed that does not fit into the bytes it is read from.
+INSPECT-4  A length or count that does not fit into the bytes it is read from is refused.
 INSPECT-5  A footer is read only up to its first row group: every group has the same columns.
 """
 
@@ -45,15 +45,15 @@ _MANY: Final = 15
 # A header is a few dozen bytes, and longer where it has statistics.
 _HEADER_BYTES: Final = 256
 _HEADER_BYTES_MAX: Final = 16 << 20
-# Rows of a batch become fewer by this factor while they do not fit into memory.
+# A batch shrinks by this factor until its rows fit into memory.
 _FEWER: Final = 64
-# Of the memory, a page as it is stored and as it is decoded may take this part.
+# The share of the memory for a page, stored and decoded.
 _PAGE_PART: Final = 2
-# A file may become so many times as large, and always as large as some memory.
+# A file may grow by this factor, and always to a minimum size.
 _UNPACKED_TIMES: Final = 1_000
 _UNPACKED_MEMORIES: Final = 4
 STREAM_BYTES: Final = 1 << 16
-"""Chunks are read so many bytes at a time, not whole."""
+"""Chunks are read this many bytes at a time, not whole."""
 LIMIT_HINT: Final = "Raise the limit if you trust the file: --memory-limit 2GiB"
 # Fields of the footer, see parquet.thrift.
 _ROW_GROUPS, _COLUMNS, _CRYPTO, _COLUMN_KEY, _PATH = 4, 1, 8, 2, 1
@@ -62,7 +62,7 @@ _UNPACKED, _STORED, _DATA, _DICTIONARY, _DATA_2, _VALUES = 2, 3, 5, 7, 8, 1
 
 
 class _TooShort(Exception):
-    """The bytes end inside of a value."""
+    """The bytes end inside a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class PageSize:
 
 
 def check_not_encrypted(read_at: ReadAt, file_bytes: int, path: str) -> None:
-    """Raise InvalidArgument for a file that only its keys open; one that is damaged passes."""
+    """Raise InvalidArgument for an encrypted file; a damaged one passes."""
     trailer = read_at(max(0, file_bytes - _TRAILER_BYTES), _TRAILER_BYTES)
     if trailer.endswith(_ENCRYPTED):
         raise InvalidArgument(f"the footer of {path} is encrypted", hint=_NO_KEYS)
@@ -91,9 +91,9 @@ def check_not_encrypted(read_at: ReadAt, file_bytes: int, path: str) -> None:
 
 
 def encrypted_columns(footer: bytes) -> list[str]:
-    """Return the columns that are encrypted in a file whose footer is not.
+    """Return the encrypted columns of a file whose footer is not encrypted.
 
-    A footer that cannot be read has none; reading it whole says what is wrong.
+    An unreadable footer has none; reading all of it reports what is wrong.
     """
     thrift = _Compact(footer)
     try:
@@ -125,7 +125,7 @@ def _encrypted_in(group: Thrift) -> list[str]:
 
 
 def page_sizes(read_at: ReadAt, start: int, length: int) -> Iterator[PageSize]:
-    """Walk over the page headers of a chunk; raises Corruption where they do not fit into it."""
+    """Yield the page headers of a chunk; raises Corruption if they do not fit into it."""
     at, end = start, start + length
     while at < end:
         header, size = _header(read_at, at, end)
@@ -148,7 +148,7 @@ def _value_count(header: dict[int, Thrift]) -> int:
 
 
 def _header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Thrift], int]:
-    """Read one header, and how many bytes it has."""
+    """Return one header, and how many bytes it has."""
     wanted = _HEADER_BYTES
     while True:
         content = read_at(at, min(wanted, end - at))
@@ -294,11 +294,11 @@ class ParquetBudget:
                 bundles.append([])
                 held = needed
             bundles[-1].append(path)
-        # A path that is there twice means both.
+        # A path that occurs twice means both columns.
         return [[*dict.fromkeys(bundle)] for bundle in bundles if bundle]
 
     def _largest(self, group: int, at: int, path: str) -> int:
-        """Return the memory that the largest page of a chunk takes; raises LimitExceeded."""
+        """Return the memory that the largest page of a chunk needs; raises LimitExceeded."""
         largest = 0
         for page in self._pages(group, at):
             needed = page.stored_bytes + page.unpacked_bytes
@@ -330,7 +330,7 @@ class ParquetBudget:
         try:
             yield from page_sizes(self.read_at, start, length)
         except Corruption:
-            # Arrow knows the mistakes of old writers, and says better what is wrong.
+            # Arrow knows the bugs of old writers, and reports better what is wrong.
             return
 
 
@@ -339,18 +339,18 @@ def parquet_batches(
     *,
     group: int,
     batch_rows: int,
-    tell: Callable[[], None],
+    report: Callable[[], None],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a row group (INSPECT-3); `tell` is called before each batch.
+    """Return the rows of a row group (INSPECT-3); `report` is called before each batch.
 
-    Raises ArrowMemoryError where not even a row fits into memory.
+    Raises ArrowMemoryError if not even one row fits into memory.
     """
     given, rows = 0, batch_rows
     while True:
         try:
             for batch in _rest(file, group, columns, rows=rows, given=given):
-                tell()
+                report()
                 yield batch
                 given += batch.num_rows
         except pa.ArrowMemoryError:
@@ -364,7 +364,7 @@ def parquet_batches(
 def _rest(
     file: pq.ParquetFile, group: int, columns: Sequence[str] | None, *, rows: int, given: int
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a group but for the first ones."""
+    """Return the rows of a group except the first ones."""
     passed = 0
     batches = file.iter_batches(
         batch_size=rows,

@@ -1,9 +1,9 @@
 """Bytes and values as people and programs read them.
 
-INSPECT-6  Bytes are text where they are UTF-8 and every character is printable, otherwise
-           hexadecimal, and it is always said which.
-INSPECT-7  Nothing that comes from a file reaches a terminal as a control character.
-INSPECT-8  Where the output's encoding lacks the characters of drawings, each becomes one of ASCII.
+INSPECT-6  Bytes are text if they are UTF-8 and every character is printable, otherwise
+           hexadecimal, and the output always shows which.
+INSPECT-7  No control character from a file reaches a terminal.
+INSPECT-8  If the output's encoding lacks the characters of drawings, each becomes one of ASCII.
 """
 
 import datetime as dt
@@ -20,13 +20,13 @@ _IN_ASCII: Final = str.maketrans(_DRAWN, "++\\/|-:#=_.x*>xu")
 
 
 class ShownBytes(NamedTuple):
-    """Bytes in the form in which they are shown."""
+    """Bytes as they are shown."""
 
     form: Literal["text", "hex"]
     shown: str
 
     def to_json(self) -> Json:
-        """Return an object that says which form it is."""
+        """Return an object that names the form."""
         return {self.form: self.shown}
 
     def clipped(self, length: int) -> str:
@@ -36,7 +36,7 @@ class ShownBytes(NamedTuple):
 
 
 def show_bytes(content: bytes, *, hex_only: bool = False) -> ShownBytes:
-    """Return bytes as text where they are printable, otherwise as hexadecimal."""
+    """Return bytes as text if they are printable, otherwise as hexadecimal."""
     if not hex_only:
         try:
             text = content.decode()
@@ -49,7 +49,7 @@ def show_bytes(content: bytes, *, hex_only: bool = False) -> ShownBytes:
 
 
 def shown_text(text: str) -> str:
-    """Return a text with every character that does not print written as an escape."""
+    """Return a text with every unprintable character escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -59,7 +59,7 @@ def shown_text(text: str) -> str:
 
 
 def is_drawable(encoding: str) -> bool:
-    """Whether an encoding has the characters that drawings are made of."""
+    """Whether an encoding has the characters of drawings."""
     try:
         _DRAWN.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -73,7 +73,7 @@ def drawn_in_ascii(text: str) -> str:
 
 
 def value_to_json(value: object, *, hex_only: bool = False) -> Json:
-    """Return a value of a row as JSON; numbers that JSON lacks and dates become text."""
+    """Return a value of a row as JSON; dates, and numbers that JSON lacks, become text."""
     match value:
         case None | bool() | int():
             return value

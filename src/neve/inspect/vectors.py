@@ -34,7 +34,7 @@ _INDENT: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class _InspectedBlob:
-    """A blob, and either the positions in it, or why there are none, or neither for statistics."""
+    """A blob with its positions, or why they cannot be read; statistics have neither."""
 
     blob: PuffinBlob
     positions: BitMap64 | None = None

@@ -1,7 +1,7 @@
 """Keeps pandas out of a process: for commands, and for the process that decodes foreign files.
 
-The first conversion of values in pyarrow looks for pandas; finding it takes half as long as a whole
-command, which never makes a data frame.
+The first conversion of values in pyarrow looks for pandas; importing it takes half as long as a
+whole command, and no command needs a data frame.
 """
 
 import sys
@@ -11,20 +11,20 @@ from types import ModuleType
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Answers for pandas as if it were not installed, and leaves all else to the others.
+    """Hides pandas as if it were not installed; other modules are not affected.
 
-    None in `sys.modules` would not do: what is written in Cython takes it for the module.
+    None in `sys.modules` would not do: Cython code takes it for the module.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> None:
-        """Refuse pandas; know nothing of any other module."""
+        """Refuse pandas; return None for any other module."""
         del path, target
         if fullname == "pandas":
             raise ModuleNotFoundError("commands do without pandas", name=fullname)
 
 
 def keep_pandas_out() -> None:
-    """Let this process do without pandas."""
+    """Keep pandas out of this process."""
     sys.meta_path.insert(0, _WithoutPandas())

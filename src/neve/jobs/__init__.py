@@ -1,1 +1,1 @@
-"""Work on a table beside its live writer, in this process or another."""
+"""Jobs that work on a table beside its live writer, in this process or another."""

@@ -1,23 +1,22 @@
 """BulkCommitter: one atomic commit for a job that works beside the live writer, in any process.
 
-1. begin     the run announces the names of its files by an intent, and leases the Version it will
-             work on; a job that is committed already is recognized by its id or its batch
-2. work      in any process: files are written, and older rows of their keys are looked up in the
-             leased Version
-3. commit    files and positions go into the table as one Version, rebased on the Versions of
-             others; then the commit is published
-4. give up   the intent is withdrawn, unless the run is committed after all, and the files are
-             deleted: now, as far as they are there, and by garbage collection for a day
+1. begin     announce the names of the run's files by an intent, and lease the Version to work on; a
+             job that is committed already is recognized by its id or its batch
+2. work      in any process: write files, and look up older rows of their keys in the leased Version
+3. commit    add files and positions to the table as one Version, rebased on other commits; then
+             publish the commit
+4. give up   withdraw the intent, unless the run was committed after all, and delete the files: now
+             those that exist, and for a day by garbage collection
 
 JOBS-J1  No lock is needed. Order is the order of commits: rows that the live writer has not flushed
-         come after.
-JOBS-J2  However often a job is run, under one id or as one batch of an application, it is committed
+         come later.
+JOBS-J2  However often a job runs, under one id or as one batch of an application, it is committed
          at most once: a repetition commits nothing and gets the first run's Version.
-JOBS-J3  A job that decided by what it read (a merge, a partial write) is void when one of its keys
-         has changed since; it is run again. Files that were only rewritten meanwhile change
-         nothing.
-JOBS-J4  A run that dies leaves files that no Version names: a sweep, or garbage collection once its
-         intent has ended, deletes them.
+JOBS-J3  A job that made decisions by what it read (a merge, a partial write) is void when one of
+         its keys has changed since, and must run again. Files that were only rewritten do not
+         count as changes.
+JOBS-J4  A run that dies leaves files that no Version names. A sweep deletes them, or garbage
+         collection once the intent has ended.
 """
 
 import logging
@@ -60,7 +59,7 @@ _MOVES_ROWS: Final = frozenset({Operation.REPLACE, Operation.EVOLVE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkRun:
-    """One run of a job, between beginning and end; any process may end it."""
+    """One run of a job that has begun; any process may end it."""
 
     run: RunName
     base: int
@@ -70,7 +69,7 @@ class BulkRun:
 
 
 class BulkCommitter:
-    """Brings the work of jobs into one table; safe for many threads."""
+    """Commits the work of jobs to one table; safe for many threads."""
 
     def __init__(self, parts: TableParts, *, levels: LevelOptions | None = None) -> None:
         self._parts = parts
@@ -85,14 +84,14 @@ class BulkCommitter:
         )
 
     def find_committed(self, identity: JobIdentity) -> BulkOutcome | None:
-        """Return the outcome of a job that is committed already, and see that it is published."""
+        """Return the outcome of a job that is committed already, after publishing it."""
         found = self._versions.committed_before(identity.head_change)
         return None if found is None else self._repeated(found)
 
     def begin(
         self, identity: JobIdentity | None = None, *, deadline_seconds: float = DEADLINE_SECONDS
     ) -> BulkRun:
-        """Announce a run and lease the newest Version; the run must end before its deadline."""
+        """Announce a run and lease the newest Version; commit the run before its deadline."""
         known = identity or JobIdentity()
         _ = known.head_change
         parts = self._parts
@@ -119,8 +118,8 @@ class BulkCommitter:
     ) -> BulkOutcome:
         """Commit the work of a run; raises Conflict when it is void, Fenced past its deadline.
 
-        `decided` says that it depends on the rows it read (JOBS-J3). `replaces` are partitions,
-        under the spec of the base, whose other rows go. `is_first` says that the table has no other
+        `decided`: the work depends on the rows it read (JOBS-J3). `replaces`: partitions, under the
+        spec of the base, whose other rows are removed. `is_first`: the table must have no other
         rows. Any error but OutcomeUnknown gives the run up.
         """
         base = JobBase(self._parts, run.run, run.base)
@@ -152,8 +151,8 @@ class BulkCommitter:
     def give_up(self, run: BulkRun) -> None:
         """End a run that is not committed; what cannot be deleted now is garbage for later.
 
-        One that is committed stays so: its commit took the intent away, and only who withdraws that
-        knows that no Version names the files, or ever will.
+        A committed run stays committed: its commit withdrew the intent. Only a run whose intent is
+        withdrawn here has files that no Version names, or ever will.
         """
         self._parts.leases.end(run.lease_id)
         try:
@@ -183,11 +182,11 @@ class BulkCommitter:
         except Conflict:
             if not any(file.level for file in proposal.added):
                 raise
-        # Another committer put files of the same keys into the level: above it, all may overlap.
+        # Another committer put files of the same keys into the level; in level 0 all may overlap.
         return self._commit_blind(base, _in_level_0(proposal), change)
 
     def _commit_blind(self, base: JobBase, proposal: Proposal, change: HeadChange) -> Committed:
-        """Commit rows that supersede whatever is there."""
+        """Commit rows that supersede the existing ones."""
         return self._committer.commit_proposal(
             proposal, change, lookup=base.files, write_vectors=base.files.writers.vectors
         )
@@ -195,11 +194,11 @@ class BulkCommitter:
     def _commit_checked(
         self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks"
     ) -> Committed:
-        """Commit on the very Version that the work was compared with.
+        """Commit on exactly the Version that the work was compared with.
 
-        A job that changes nothing there is recorded in it, without making a Version.
+        A job that changes nothing is recorded without making a Version.
         """
-        # Only in level 0 a place is free whatever others do.
+        # Only level 0 has room whatever others commit.
         settled, rebased = base.version, _in_level_0(proposal)
 
         def plan(session: Session, snapshot: TableSnapshot) -> CommitPlan:
@@ -221,9 +220,9 @@ class BulkCommitter:
     def _asked(
         self, base: JobBase, proposal: Proposal, current: Version, checks: "_Checks"
     ) -> Proposal:
-        """Return what is asked of one Version; raises Conflict when it has rows and must not."""
+        """Return the proposal for one Version; raises Conflict when it has rows and must not."""
         if not proposal.added and proposal.marked:
-            # Others wrote rows of its keys meanwhile.
+            # Others wrote rows with its keys in the meantime.
             facts = replace(proposal.facts, operation=Operation.DELETE)
             proposal = replace(proposal, facts=facts)
         if checks.replaced is not None:
@@ -232,9 +231,9 @@ class BulkCommitter:
             return proposal
         if current.row_count:
             raise Conflict(
-                f"version {current.number} has rows, and the job writes the first ones of a table",
+                f"version {current.number} has rows already, and the job needs an empty table",
                 path=self._parts.paths.manifest,
-                hint="Another job or writer was first: use upsert to write more",
+                hint="Use upsert to add rows to what another job or writer wrote",
             )
         placed = _placed(proposal.added, current, self._levels, base.identity)
         return replace(proposal, added=placed)
@@ -281,7 +280,7 @@ class BulkCommitter:
         return BulkOutcome(version=version, was_already_done=True)
 
     def _tidy(self, run: BulkRun, version: Version) -> None:
-        """Delete what tasks that were tried again have left; show other engines the commit."""
+        """Delete what repeated tasks left, and publish the commit."""
         self._parts.leases.end(run.lease_id)
         vectors = (file.vector.path for file in version.files.values() if file.vector is not None)
         self._delete_files(run.run, kept=frozenset((*version.files, *vectors)))
@@ -306,7 +305,7 @@ class BulkCommitter:
 
 
 class ReplacedPartitions:
-    """Partitions, under the spec of a job's base, that a commit replaces; for one thread.
+    """The partitions, under the spec of a job's base, that a commit replaces; for one thread.
 
         files of the spec, in one of the partitions     removed
         files of other specs                            their rows of the partitions are marked
@@ -322,7 +321,7 @@ class ReplacedPartitions:
         )
 
     def taken_from(self, proposal: Proposal, current: Version) -> Proposal:
-        """Return a proposal that also takes away what the partitions hold in a Version."""
+        """Return a proposal that also removes the rows of the partitions in a Version."""
         removed: list[str] = []
         marked = dict(proposal.marked)
         for path, file in current.files.items():
@@ -346,7 +345,7 @@ class ReplacedPartitions:
         return self._base.identity.of(file) in self._partitions
 
     def _rows_inside(self, file: DataFile) -> BitMap64:
-        """Find rows of the partitions in a file that was divided in another way."""
+        """Find rows of the partitions in a file of another spec."""
         base = self._base
         found = BitMap64()
         if file.spec_id == base.spec.spec_id or not self._partitions:
@@ -365,7 +364,7 @@ class ReplacedPartitions:
         return found
 
     def _places_inside(self, rows: pa.Table) -> Iterator[Positions]:
-        """Find the rows of each of the partitions; some of the others may have none at all."""
+        """Find the rows of each of the partitions; other rows may have no partition."""
         base = self._base
         batch = rows.combine_chunks().to_batches()[0]
         refused = refused_rows(batch, base.spec, base.schema)
@@ -383,17 +382,17 @@ class _Checks:
     """What a commit compares with the Version that it commits on."""
 
     is_first: bool = False
-    """There must be no rows."""
+    """The table must be empty."""
     decided: Sequence[KeyArray] = ()
-    """Rows of these keys must be as they were."""
+    """Rows of these keys must be unchanged."""
     replaced: ReplacedPartitions | None = None
-    """Whatever is in them goes."""
+    """Their rows are removed."""
 
 
 class _KeysOfWork(Sequence[KeyArray]):
-    """Keys of all rows that a job writes or deletes; read out of its files when they are needed.
+    """Keys of all rows that a job writes or deletes; read from its files when needed.
 
-    `with_seen` adds those that it decided about without either.
+    `with_seen` adds the keys that it left alone.
     """
 
     def __init__(self, base: JobBase, work: BulkWork, *, with_seen: bool = False) -> None:
@@ -419,9 +418,9 @@ class _KeysOfWork(Sequence[KeyArray]):
 def _placed(
     files: Sequence[DataFile], version: Version, levels: LevelOptions, identity: PartitionIdentity
 ) -> tuple[DataFile, ...]:
-    """Return the files the level they belong to: the lowest one where nothing is in their way.
+    """Return the files in the lowest level where they overlap no other file.
 
-    Where files overlap, with each other or with older ones, level 0 takes them.
+    Files that overlap each other or older ones go to level 0.
     """
     by_partition: dict[PartitionId, list[DataFile]] = {}
     for file in files:
@@ -471,6 +470,6 @@ def _is_changed(
 
 def _changed(number: int) -> Conflict:
     return Conflict(
-        f"version {number} changed rows that the job has decided about",
-        hint="run the job again: it decides again by the rows that are there now",
+        f"version {number} changed rows that the job's decisions depend on",
+        hint="Run the job again: it decides by the rows that the table has now",
     )

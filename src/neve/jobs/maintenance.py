@@ -1,18 +1,18 @@
-"""Maintenance of a table, as its owner asks for it: compact, expire, clean up, verify, undo.
+"""Maintenance of a table: compact, expire, clean up, verify, roll back.
 
     LiveMaintenance        through the live writer of this process: its flushes and compactions wait
                            while files are swept, and unflushed rows are flushed first
-    CommittedMaintenance   beside whatever writes the table, from any process: it has no log and no
-                           memtables, and works on the committed Versions
+    CommittedMaintenance   beside any writer, from any process: it has no log and no memtables, and
+                           works on the committed Versions
 
-Each call works in the thread that makes it, on the newest state, and leaves the table readable and
-writable. On a full disk, work that frees space gets the space that the log has reserved.
+Each call works in the calling thread, on the newest state, and leaves the table readable and
+writable. On a full disk, work that frees space uses the space that the log has reserved.
 
     compact    plan ──► executor ──► one commit ──► plan again
-               a plan whose inputs others changed meanwhile is void, and made again
+               a plan whose inputs others changed is void, and is made again
 
-JOBS-K1  A job's files are announced before the first one is written, and withdrawn with their
-         commit: no collector deletes what is about to be committed.
+JOBS-K1  A job announces its files before it writes the first one, and its commit withdraws the
+         announcement: no collector deletes files that are about to be committed.
 JOBS-K2  The Version that is rewritten or read is leased, and the lease renewed, until the end.
 JOBS-K3  Files that were never announced may be a live writer's flush: they are swept only while no
          writer can make any, because it waits or because its lock is held.
@@ -67,16 +67,16 @@ _RENEWALS_PER_LEASE: Final = 6
 
 Done = TypeVar("Done")
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how much of how much is done; the call says of what."""
+"""Called with the amount done and the total; each function names the unit."""
 MakePlans: TypeAlias = Callable[[Version, PartitionIdentity], Sequence[CompactionPlan]]
 RunRebuilds: TypeAlias = Callable[
     [JobBase, Sequence[DataFile], Callable[[int], None]], Sequence[str]
 ]
-"""Makes useless index files again; calls back with how many files are done, returns their paths."""
+"""Rebuilds unusable index files; reports how many files are done, returns their paths."""
 
 
 class Maintenance(ABC):
-    """Long work on one table; subclasses say how the work keeps clear of the live writer."""
+    """Long-running work on one table; subclasses keep it clear of the live writer."""
 
     def __init__(self, parts: TableParts, options: TableOptions) -> None:
         self._parts = parts
@@ -89,15 +89,15 @@ class Maintenance(ABC):
         executor: str | PlanExecutor = "local",
         progress: Progress | None = None,
     ) -> int:
-        """Rewrite until no level asks for more; return the current Version's number.
+        """Rewrite files until no level needs it; return the current Version's number.
 
         `full` rewrites everything into the lowest level, under the current partition spec.
         `executor` is "local" or an object that executes plans elsewhere. Progress counts rows.
-        Raises Unavailable when others kept changing the inputs of every plan for ten minutes.
+        Raises Unavailable when others changed the inputs of every plan for ten minutes.
         """
         if executor != "local" and not hasattr(executor, "execute"):
             raise InvalidArgument(
-                f"executor={executor!r} is not known", hint='Use "local" or a plan executor'
+                f"executor={executor!r} is not known", hint='Pass "local" or a plan executor'
             )
         _check_progress(progress)
         remote = None if isinstance(executor, str) else executor
@@ -132,12 +132,12 @@ class Maintenance(ABC):
         def moves(version: Version, identity: PartitionIdentity) -> Sequence[CompactionPlan]:
             return move_plan(version, levels, identity=identity, wanted=there)[:at_once]
 
-        # A few at a time, and merged in between: otherwise level 0 would hold writers back.
+        # A few at a time, with merges in between: otherwise level 0 would hold writers back.
         while run(moves):
             while run(self._merges):
                 pass
         wanted = self._newest().files.keys()
-        # Again for plans that others made void: each time fewer of these files are left.
+        # Again for plans that others made void: each round leaves fewer of these files.
         while run(
             lambda version, identity: full_plan(version, levels, identity=identity, wanted=wanted)
         ):
@@ -149,7 +149,7 @@ class Maintenance(ABC):
     def _run_until_committed(
         self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
     ) -> bool:
-        """Plan and execute until something is committed; False when nothing is asked for."""
+        """Plan and execute until something is committed; False when no plan is needed."""
         patience = Patience(self._parts.clock, self._parts.ids, _VOID_SECONDS_MAX)
         while (outcome := self._run_plans(make_plans, executor, count)) is False:
             patience.pause(
@@ -161,10 +161,9 @@ class Maintenance(ABC):
     def expire(
         self, *, keep_last: int | None = None, older_than_ms: int | None = None
     ) -> ExpireReport:
-        """Let old Versions go; their files are deleted by `collect_garbage`.
+        """Remove old Versions from the history; `collect_garbage` deletes their files.
 
-        Without arguments as the table's retention says. With one of them the other keeps nothing;
-        with both, a Version stays that either of them keeps.
+        Arguments replace the table's retention; with both, a Version stays if either keeps it.
         """
         asked = retained(keep_last=keep_last, older_than_ms=older_than_ms)
         self._let_go()
@@ -173,10 +172,10 @@ class Maintenance(ABC):
     def collect_garbage(
         self, *, dry_run: bool = True, delete_paths: DeletePaths | None = None
     ) -> GarbageReport:
-        """Delete files that no reader reaches; a dry run says which.
+        """Delete files that no reader can reach; a dry run lists them.
 
-        `delete_paths` deletes many files at once elsewhere. Files that were never announced are
-        left to a live writer of another process, if there is one (JOBS-K3).
+        `delete_paths` deletes many files at once elsewhere. Files that were never announced stay
+        while a live writer of another process has the table open (JOBS-K3).
         """
         upkeep = self._upkeep(delete_paths)
         if dry_run:
@@ -205,7 +204,7 @@ class Maintenance(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Commit what is to be compacted."""
+        """Commit rows that should be compacted."""
 
     def _compacting(self) -> AbstractContextManager[None]:
         """Keep other compactions of this process out."""
@@ -213,14 +212,14 @@ class Maintenance(ABC):
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Hold no Version that no one reads."""
+        """Release Versions that no one reads."""
 
     @abstractmethod
     def _make_room(self) -> None:
-        """Delete what can be deleted without writing anything: the rest may need its space."""
+        """Delete what can be deleted without writing: the rest may need the space."""
 
     def _with_room(self, work: Callable[[], Done]) -> Done:
-        """Do work that frees space, also on a full disk."""
+        """Do work that frees space, even on a full disk."""
         return work()
 
     @abstractmethod
@@ -231,11 +230,11 @@ class Maintenance(ABC):
     def _run_plans(
         self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
     ) -> bool | None:
-        """Plan and execute once; None when nothing is asked for, False when all plans were void."""
+        """Plan and execute once; None when no plan is needed, False when all plans were void."""
 
     @abstractmethod
     def _upkeep(self, delete_paths: DeletePaths | None = None) -> Upkeep:
-        """Return what expires Versions and deletes files."""
+        """Return the object that expires Versions and deletes files."""
 
     @abstractmethod
     def _alone(self) -> AbstractContextManager[bool]:
@@ -256,7 +255,7 @@ class LiveMaintenance(Maintenance):
         return writer.flush()
 
     def publish_expired(self, version: int) -> bool:
-        """Publish what is left after `expire`; False when that has to wait for space on the disk.
+        """Publish what is left after `expire`; False when the disk has no space for it.
 
         Raises NotPublished when it fails for another reason.
         """
@@ -373,7 +372,7 @@ class CommittedMaintenance(Maintenance):
     def rebuild_indexes(
         self, *, run: RunRebuilds | None = None, progress: Progress | None = None
     ) -> tuple[str, ...]:
-        """Make missing and damaged index files again; return the paths of their data files.
+        """Rebuild missing and damaged index files; return the paths of their data files.
 
         Raises Corruption when a data file itself cannot be read.
         """
@@ -437,7 +436,7 @@ class CommittedMaintenance(Maintenance):
     def _alone(self) -> Iterator[bool]:
         append_files = append_files_of(self._parts.objects)
         if append_files is None:
-            # Where no writer can log, no file is written without being announced.
+            # Without a log there is no live writer, and every other one announces its files.
             yield True
             return
         try:
@@ -482,12 +481,12 @@ class CommittedMaintenance(Maintenance):
             )
             yield run.digits
         finally:
-            # A commit has ended it; files that were not committed are looked for later.
+            # A commit has ended it already; the collector finds files that were not committed.
             with suppress(NeveError):
                 work.release_intent(run.digits)
 
     def _abandon(self, run: RunName) -> None:
-        """Have the files of void plans looked for: the commit of the others ended the intent."""
+        """Announce the files of void plans for the collector: a commit ended their intent."""
         with suppress(NeveError), self._announced(run):
             pass
 
@@ -495,8 +494,8 @@ class CommittedMaintenance(Maintenance):
 def rollback_edit(current: Version, wanted: Version) -> VersionEdit:
     """Return the edit from the current Version to the files and vectors of another.
 
-    Files that the other Version lacks leave, its own come back, and files of both get the vector
-    they had then. A file whose vector goes away altogether leaves and comes back in one step.
+    Files that the other Version lacks are removed, its own come back, and files of both get their
+    old vector. A file that had no vector then is removed and added in one step.
     """
     changed = [
         path
@@ -524,7 +523,7 @@ def rollback_edit(current: Version, wanted: Version) -> VersionEdit:
 def rebuild_here(
     base: JobBase, files: Sequence[DataFile], report: Callable[[int], None]
 ) -> list[str]:
-    """Make the useless index files of some data files again; return the paths of those files."""
+    """Rebuild the unusable index files of data files; return the paths of those data files."""
     rebuilt = []
     for file in files:
         rebuilt += base.files.rebuild_indexes([file])
@@ -555,9 +554,9 @@ def _check_progress(progress: object) -> None:
     if progress is not None and not callable(progress):
         raise InvalidArgument(
             f"progress={progress!r} cannot be called",
-            hint="Pass a function of two numbers: how much of how much is done",
+            hint="Pass a function of two numbers: the amount done and the total",
         )
 
 
 def _go_on() -> None:
-    """End nothing."""
+    """Never cancel."""

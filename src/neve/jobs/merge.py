@@ -1,11 +1,11 @@
-"""BulkMerge: rows that a job decides about by the rows their keys have in its base.
+"""BulkMerge: updates, deletes or inserts rows, depending on the rows of their keys in the base.
 
     key has a row     the clause that was chosen for matched rows:    update some columns, delete
     key has none      the clause that was chosen for the others:      insert
 
-Which clause applies to a row was decided before, for both cases; here it turns out which of the two
-it is. A row for which none applies changes nothing. A partial write is the update of some columns
-and, where there is no row yet, the insert of the same ones.
+The caller has chosen a clause for each of the two cases; the lookup here picks the case. A row
+without a clause changes nothing. A partial write updates some columns and, where there is no row
+yet, inserts them.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from neve.table.partial_merge import MERGED_ROWS_MAX, merged, required_columns, 
 
 Choices = npt.NDArray[np.int64]
 Fit = Callable[[pa.RecordBatch, TableSchema], pa.RecordBatch]
-"""Returns rows with exactly a schema; raises SchemaMismatch."""
+"""Returns rows with exactly this schema; raises SchemaMismatch."""
 
 NO_CLAUSE: Final = -1
 
@@ -44,7 +44,7 @@ class ClauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeClause:
-    """One thing that may become of a row, and the columns besides the key that it sets."""
+    """One possible change of a row, and the columns besides the key that it sets."""
 
     kind: ClauseKind
     columns: tuple[str, ...] = ()
@@ -52,14 +52,14 @@ class MergeClause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePiece:
-    """Rows to be decided about: unique ascending keys, and for each the clauses chosen."""
+    """Rows to merge: unique ascending keys, and the clauses chosen for each."""
 
     keys: KeyArray
     if_matched: Choices
-    """Place of the clause when the key has a row; NO_CLAUSE for none."""
+    """Index of the clause when the key has a row; NO_CLAUSE for none."""
     if_unmatched: Choices
     values: Sequence[pa.RecordBatch | None]
-    """For each clause, the key and its columns, as they came; None for deletes."""
+    """For each clause, the key and its columns as given; None for deletes."""
 
 
 def narrowed_schema(schema: TableSchema, names: Sequence[str]) -> TableSchema:
@@ -74,7 +74,7 @@ def narrowed_schema(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 
 
 class BulkMerge:
-    """Decides about the rows of one task; for one thread."""
+    """Merges the rows of one task; for one thread."""
 
     def __init__(
         self, base: JobBase, clauses: Sequence[MergeClause], task: BulkRows, *, fit: Fit
@@ -87,7 +87,7 @@ class BulkMerge:
         self._narrowed = [narrowed_schema(base.schema, clause.columns) for clause in clauses]
 
     def take(self, piece: MergePiece) -> None:
-        """Decide about rows, and hand them on; raises SchemaMismatch."""
+        """Merge rows, and pass them to the task; raises SchemaMismatch."""
         for start in range(0, len(piece.keys), MERGED_ROWS_MAX):
             self._take(_slice(piece, start, MERGED_ROWS_MAX))
 
@@ -149,7 +149,7 @@ class BulkMerge:
 
 
 def choices_of(column: "pa.Array[pa.Scalar[pa.DataType]]") -> Choices:
-    """Read the chosen clauses out of a column, in which NULL is none."""
+    """Read the chosen clauses from a column; NULL is none."""
     numbers = column.cast(pa.int64()).fill_null(NO_CLAUSE)
     return numbers.to_numpy(zero_copy_only=False).astype(np.int64)
 

@@ -1,14 +1,14 @@
-"""BulkRows: one task's share of a job: its rows become files, and what they supersede is found.
+"""BulkRows: one task's share of a job: writes its rows to files, and finds what they supersede.
 
     rows, in the order of their keys ──► one row per key ──► files per partition ──► BulkWork
                                                                   └──► older rows of their keys
 
-Rows come in batches of the table's schema; keys are looked up in the Version that the job works on,
-file by file, by way of the key indexes: no data file of the table is read for that.
+Rows come in batches of the table's schema. Keys are looked up file by file in the key indexes of
+the Version that the job works on, without reading a data file.
 
 JOBS-P1  Keys ascend, and each comes once; where rows come partition by partition, within each of
          them.
-JOBS-P2  No two tasks of a job have rows of one key: the division of rows sees to that.
+JOBS-P2  No two tasks of a job have rows of one key: the division of rows ensures that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ class BulkRows:
     """Takes the rows of one task, in order; for one thread."""
 
     def __init__(self, base: JobBase, *, by_partition: bool) -> None:
-        """Begin; `by_partition` says that rows of one partition come together."""
+        """Begin; with `by_partition`, rows of one partition come together."""
         self._base = base
         self._by_partition = by_partition
         self._open: dict[tuple[PartitionValue, ...], DataFileWriter] = {}
@@ -71,18 +71,18 @@ class BulkRows:
                 self._end(self._open.pop(values))
 
     def delete(self, keys: KeyArray) -> None:
-        """Take ascending keys whose rows go."""
+        """Delete the rows of ascending keys."""
         if len(keys):
             self._deleted.append(keys)
             self._mark(keys)
 
     def see(self, keys: KeyArray) -> None:
-        """Take keys that were decided about, and whose rows stay as they are."""
+        """Record keys whose rows the job read and leaves alone."""
         if len(keys):
             self._seen.append(keys)
 
     def finish(self) -> BulkWork:
-        """End the last files and give what this task has made."""
+        """End the last files and return the work of this task."""
         while self._open:
             _, writer = self._open.popitem()
             self._end(writer)
@@ -124,7 +124,7 @@ def last_of_each(
         if not rows.num_rows:
             continue
         if held is not None:
-            # The last row before may be one of the same key.
+            # The last row of the previous piece may have the same key.
             rows = one_batch(pa.Table.from_batches([held[0], rows]))
             keys = concat_keys([held[1], keys])
         count = rows.num_rows
@@ -147,9 +147,9 @@ def last_of_each(
 def sorted_by_key(
     batches: Iterable[pa.RecordBatch], encoder: KeyEncoder, *, order_by: str | None
 ) -> KeyedRows | None:
-    """Put all rows of a task into the order of their keys, rows of one key by a column; None: no.
+    """Sort all rows of a task by key, and rows of one key by a column; None without rows.
 
-    Rows of one key stay in the order in which they came where the column does not decide.
+    Rows that are equal in both keep their order.
     """
     whole = [batch for batch in batches if batch.num_rows]
     if not whole:
@@ -167,11 +167,11 @@ def sorted_by_key(
 
 
 def duplicate_keys(keys: KeyArray, encoder: KeyEncoder) -> InvalidArgument:
-    """Make the error for keys that an input has several rows of."""
+    """Return the error for keys with several rows in the input."""
     some = keys.unique().slice(0, _EXAMPLES_MAX)
     shown = [encoder.decode(key) for key in some.to_pylist() if isinstance(key, bytes)]
     words = ", ".join(repr(each[0] if len(each) == 1 else tuple(each)) for each in shown)
     return InvalidArgument(
         f"the input has several rows of one key, such as {words}",
-        hint="Pass order_by, the column that decides which row is newest, or remove the others",
+        hint="Pass order_by, a column that says which row is newest, or remove the others",
     )

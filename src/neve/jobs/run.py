@@ -3,9 +3,9 @@
     JobIdentity   names the job when it is run again
     JobBase       the table as the run sees it, in every process of the job
     BulkWork      the files of all tasks, and the older rows that they supersede
-    BulkOutcome   the Version that the run has made
+    BulkOutcome   the Version that the run made
 
-Every try at a job is a run of its own, with a name that is in the paths of its files.
+Every try of a job is a separate run, whose name is in the paths of its files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ from neve.table.table_view import TableView
 
 
 class JobBase:
-    """The Version a job works on, and what makes its files; for one thread."""
+    """The Version that a job works on, and the writers of its files; for one thread."""
 
     def __init__(
         self, parts: TableParts, run: RunName, base: int, *, file_bytes: int = FILE_BYTES
@@ -53,7 +53,7 @@ class JobBase:
         return self.files.view(self.version)
 
     def is_partition_told_by_key(self) -> bool:
-        """Whether rows of one key are always of one partition."""
+        """Whether all rows of one key are in one partition."""
         return (
             self.spec.is_unpartitioned
             or self.files.partitions.of_spec(self.spec.spec_id) is not None
@@ -91,7 +91,7 @@ class JobBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobIdentity:
-    """Recognizes a job that is run again; without either, each run is another job."""
+    """Identifies a job that runs again; without either member, each run is another job."""
 
     job_id: str | None = None
     application: tuple[str, int] | None = None
@@ -105,15 +105,15 @@ class JobIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkWork:
-    """The work of all tasks of a run together."""
+    """The combined work of all tasks of a run."""
 
     files: tuple[DataFile, ...] = ()
     marked: Mapping[str, BitMap64] = field(default_factory=dict)
     """Live rows of the base that are superseded, by path."""
     deleted_keys: tuple[KeyArray, ...] = ()
-    """Keys that are deleted, whether they have a row or not."""
+    """Keys to delete, whether they have a row or not."""
     seen_keys: tuple[KeyArray, ...] = ()
-    """Keys that were decided about, and left as they are."""
+    """Keys that the job read and leaves alone."""
 
     @property
     def row_count(self) -> int:
@@ -122,7 +122,7 @@ class BulkWork:
 
     @classmethod
     def joined(cls, pieces: Iterable["BulkWork"]) -> "BulkWork":
-        """Put the work of several tasks together."""
+        """Combine the work of several tasks."""
         files: list[DataFile] = []
         marked: dict[str, BitMap64] = {}
         deleted: list[KeyArray] = []
@@ -149,7 +149,7 @@ class BulkOutcome:
     """The Version that has its rows; the current one when it changed nothing."""
     rows_written: int = 0
     rows_superseded: int = 0
-    """Rows the table had before and has no more."""
+    """Rows that the table had before and no longer has."""
     files: int = 0
     was_already_done: bool = False
     """The same job or batch was committed before; nothing was written now."""

@@ -1,22 +1,22 @@
-"""The commit loop of a table: it repeats a commit until it is decided, however many others commit.
+"""The commit loop of a table: it repeats a commit until it is decided.
 
     attempt is prepared ──► transaction ──► decided ──► checkpoint, if one is due
           ▲                     │ another committer was first
           └── reservation? ◄────┴── pause
 
-1. prepare: the work that takes long, beside other committers. A proposal is rebased on the newest
+1. prepare: the slow work, concurrent with other committers. A proposal is rebased on the newest
    Version that this process knows, and its vectors are written; anything else is planned on the
-   newest Version there is
-2. the store's queue runs the transaction. Its leader rebases a proposal over the Versions that came
+   newest Version
+2. the store's queue runs the transaction. Its leader rebases a proposal over the Versions committed
    since, onto the Version of the member before it in the group, and publishes the group as one
-   segment: a Version for each. A plan is for one Version only: on any other it is planned again
+   segment: a Version for each. A plan is for one Version only: for any other it is planned again
 3. when the commit is decided, a checkpoint of the store is published if one is due
 
-Proposals of one process never lose against each other. Against other processes they may: an attempt
-that lost `_RACES` times takes a short reservation, so that many small commits do not starve a large
-one, and commits next.
+Proposals of one process never lose against each other, but may lose against other processes. An
+attempt that lost `_RACES` times takes a short reservation and commits next, so that many small
+commits do not starve a large one.
 
-MANIFEST-B1  A commit is neither failed by its checkpoint nor held back by it for longer than
+MANIFEST-B1  A checkpoint neither fails its commit nor delays it for longer than
              `_CHECKPOINT_SECONDS` of trying.
 MANIFEST-B2  The Version that a proposal was made on is still retained when it is first rebased.
 MANIFEST-B3  A commit that lost a race is repeated. One that is void on the newest Version, or whose
@@ -43,8 +43,8 @@ _RACES: Final = 4
 _RESERVATION_MS: Final = 5_000
 _PAUSE_SECONDS_MAX: Final = 0.02
 _CHECKPOINT_SECONDS: Final = 5.0
-# How many Versions a leader rebases a proposal over while all others wait. A proposal that is
-# farther behind is sent back once, to its own thread.
+# How many Versions a leader rebases a proposal over while all others wait. A proposal on an older
+# base goes back once to its own thread.
 _REBASED_BY_LEADER_MAX: Final = 64
 
 logger = logging.getLogger(__name__)
@@ -52,12 +52,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPlan:
-    """What a commit asks of one Version, and of no other."""
+    """What a commit changes in one specific Version."""
 
     edits: Sequence[VersionEdit] = ()
-    """None of them: only the head changes."""
+    """Empty: only the head changes."""
     change: HeadChange | None = None
-    """Change of the head; None: the one that the commit was given."""
+    """Change of the head; None: the one passed to the commit."""
     schema: str | None = None
     """A schema that the table did not have before, for the id that the change names."""
     spec: str | None = None
@@ -69,7 +69,7 @@ MakeEdit = Callable[[Session, TableSnapshot], CommitPlan | None]
 
 
 class TableCommitter:
-    """Commits to one table, however many others do; safe for many threads."""
+    """Commits to one table, concurrently with others; safe for many threads."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class TableCommitter:
         *,
         checks: Requirements | None = None,
     ) -> Committed:
-        """Commit what a function plans on the newest Version, on that very Version.
+        """Commit what a function plans on the newest Version, on exactly that Version.
 
-        The function is called again whenever another committer was first; what it raises ends the
-        commit. Raises CatalogConflict when a check fails. A batch or job that is committed already
-        is answered as such.
+        The function is called again whenever another committer was first; its errors end the
+        commit. Raises CatalogConflict when a check fails. A batch or job that is already committed
+        is not committed again.
         """
         attempt = _Planned(self._versions, make_edit, checks or Requirements())
         return self._commit(attempt, change or HeadChange())
@@ -119,9 +119,9 @@ class TableCommitter:
     ) -> Committed:
         """Rebase a proposal on the newest Version and commit it; raises Conflict when it is void.
 
-        A batch or job that is committed already is answered as such, whatever became of its inputs.
-        `lookup` and `write_vectors` may be called by another thread, though never by two at a time,
-        and must not commit through this handle.
+        A batch or job that is already committed is not repeated, even if its inputs are gone.
+        Another thread may call `lookup` and `write_vectors`, though never two at a time. They must
+        not commit through this handle.
         """
         session = self._session_with(proposal.base)
         repeated = self._versions.repeat_in(session, self._versions.head_in(session), change)
@@ -159,8 +159,7 @@ class TableCommitter:
     def checkpoint_once(self) -> bool:
         """Publish a checkpoint of the table's store if one is due; False when none was published.
 
-        A failure is logged, and tried again when about as many segments have come as a checkpoint
-        is due after.
+        A failure is logged; the next try comes after about another `checkpoint_every` segments.
         """
         store = self._versions.store
         if self._is_checkpointing or store.read_known().segment < self._checkpoint_from_segment:
@@ -189,34 +188,34 @@ class TableCommitter:
         return session
 
     def _reserved(self, asked: HeadChange) -> HeadChange:
-        """Reserve the next commit; return the change under the job id that may have it."""
+        """Reserve the next commit; return the change with the job id of the reservation."""
         job_id = asked.job_id or self._ids.uuid().hex
         try:
             self._state.reserve(job_id, milliseconds=_RESERVATION_MS)
         except Conflict:
-            return asked  # another job that was starved is first; its reservation ends by itself
+            return asked  # another starved job is first; its reservation ends by itself
         return replace(asked, job_id=job_id)
 
 
 class _Attempt(Protocol):
-    """One commit on its way; its transaction may run more than once."""
+    """One commit in progress; its transaction may run more than once."""
 
     @property
     def is_starved(self) -> bool:
-        """Whether it lost so many races that it should reserve the next commit."""
+        """Whether it lost enough races to reserve the next commit."""
         ...
 
     def prepare(self, asked: HeadChange) -> Committed | None:
-        """Do the long work, outside of the queue; return the outcome if nothing is left to do."""
+        """Do the slow work, outside of the queue; return the outcome if nothing is left to do."""
         ...
 
     def apply(self, asked: HeadChange) -> Committed:
-        """Run the transaction; raises Conflict that names the head when others were first."""
+        """Run the transaction; raises Conflict on the head's key when others were first."""
         ...
 
 
 class _Planned:
-    """A commit that is planned on the newest Version, each time again."""
+    """A commit that is planned again on the newest Version for each try."""
 
     def __init__(self, versions: TableVersions, make_edit: MakeEdit, checks: Requirements) -> None:
         self._versions = versions
@@ -315,7 +314,7 @@ def base_in(versions: TableVersions, session: Session, number: int) -> Version:
         return versions.version_in(session, number)
     except NotFound as error:
         raise Conflict(
-            f"version {number}, on which the change was made, is not kept any more",
+            f"version {number}, the base of the change, is not kept any more",
             hint="Plan the job again on the current version, and lease it while the job runs",
         ) from error
 

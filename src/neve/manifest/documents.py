@@ -1,22 +1,19 @@
-"""Objects of one manifest store: where each lives, and its bytes as values.
+"""Objects of one manifest store: their paths, the frame around each, and their encoding.
 
     <prefix>/HEAD                      Head: the pointer; compare-and-swap only
     <prefix>/segments/seg-<n:020>      Segment: one transaction; created if absent, never changed
     <prefix>/checkpoints/ckpt-<n:020>  Checkpoint: the fold up to segment n; created if absent
     <prefix>/leases/<id>               Lease: a reader's claim on a version
 
-Twenty digits make the order of names the order of numbers.
-
-The frame around every object of a manifest store.
-
-One frame is one object; nothing may come before or after it.
+With twenty digits, names sort like numbers. One frame is one object; nothing may come before or
+after it.
 
     ┌──────────┬─────────┬───────────┬────────────┬──────────────────┬────────────┐
     │ "NEVE"   │ kind u8 │ format u8 │ length u32 │ payload (length) │ crc32c u32 │  little-endian
     └──────────┴─────────┴───────────┴────────────┴──────────────────┴────────────┘
 
 The checksum covers everything before it. The payload is a protobuf message of `store.proto`.
-Any single flipped bit, any missing or surplus byte is Corruption.
+Any flipped bit, and any missing or surplus byte, is Corruption.
 """
 
 import struct
@@ -56,7 +53,7 @@ class FrameKind(IntEnum):
 
 
 def encode_frame(kind: FrameKind, message: Message) -> bytes:
-    """Wrap a message; equal messages give equal bytes."""
+    """Wrap a message; equal messages have equal bytes."""
     payload = message.SerializeToString(deterministic=True)
     if len(payload) > FRAME_BYTES_MAX:
         raise LimitExceeded(
@@ -79,9 +76,9 @@ def decode_frame(
     if magic != _MAGIC:
         raise _damaged("this is not a manifest object of neve", path)
     if len(frame) != HEADER_BYTES + length + _TRAILER.size:
-        raise _damaged(f"a manifest object is {len(frame)} bytes long and says otherwise", path)
+        raise _damaged(f"a manifest object of {len(frame)} bytes claims another length", path)
     if length > FRAME_BYTES_MAX:
-        raise _damaged(f"a manifest object of {length:,} bytes is larger than any is", path)
+        raise _damaged(f"a manifest object of {length:,} bytes is larger than allowed", path)
     (stored_crc,) = _TRAILER.unpack_from(frame, len(frame) - _TRAILER.size)
     if google_crc32c.value(frame[: -_TRAILER.size]) != stored_crc:
         raise _damaged("a manifest object's checksum does not match", path)
@@ -92,7 +89,7 @@ def decode_frame(
             hint="Open the warehouse with the neve that wrote it, or a newer one",
         )
     if found_kind != kind:
-        raise _damaged(f"a manifest object of kind {found_kind} stands where {kind} belongs", path)
+        raise _damaged(f"a manifest object of kind {found_kind} is where {kind} belongs", path)
     try:
         return message_type.FromString(frame[HEADER_BYTES : HEADER_BYTES + length])
     except DecodeError as error:
@@ -111,7 +108,7 @@ _LEASE_PREFIX = "leases/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where readers start, with the tag that moving it needs."""
+    """Where readers start, with the tag for moving it."""
 
     epoch: int
     segment: int
@@ -135,27 +132,27 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A reader's claim on a version, or on several in a row, until `expires_ms`."""
+    """A reader's claim on a version, or on consecutive ones, until `expires_ms`."""
 
     lease_id: str
     version: int
     expires_ms: int
     last_version: int | None = None
-    """Of a reader of history, which needs every edit from `version` on; None: `version` alone."""
+    """For a reader of history, which needs every edit from `version`; None: `version` alone."""
     holder: str = ""
-    """The process that took it, for people; empty when it does not say."""
+    """The process that took it, for people; empty when unknown."""
     taken_ms: int = 0
-    """When it was taken; 0 when it does not say."""
+    """When it was taken; 0 when unknown."""
 
     @property
     def versions(self) -> range:
-        """Versions it is on."""
+        """The versions that it keeps."""
         last = self.version if self.last_version is None else self.last_version
         return range(self.version, max(self.version, last) + 1)
 
 
 class StorePaths:
-    """Spells the names of one store's objects."""
+    """Paths of one store's objects."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -165,22 +162,22 @@ class StorePaths:
         self.leases = f"{prefix}/{_LEASE_PREFIX}"
 
     def segment(self, number: int) -> str:
-        """Path of a segment."""
+        """Return the path of a segment."""
         return f"{self.segments}{number:020}"
 
     def checkpoint(self, number: int) -> str:
-        """Path of a checkpoint."""
+        """Return the path of a checkpoint."""
         return f"{self.checkpoints}{number:020}"
 
     def lease(self, lease_id: str) -> str:
-        """Path of a lease."""
+        """Return the path of a lease."""
         return f"{self.leases}{lease_id}"
 
 
 def encode_head(
     *, epoch: int, segment: int, transaction: bytes, checkpoint: int, nonce: bytes
 ) -> bytes:
-    """Bytes of a HEAD object; the nonce makes them unlike any before."""
+    """Return the bytes of a HEAD object; the nonce makes them unique."""
     return encode_frame(
         FrameKind.HEAD,
         store_pb2.Head(
@@ -210,7 +207,7 @@ def decode_head(payload: bytes, *, tag: str, path: str) -> Head:
 
 
 def encode_segment(segment: Segment) -> bytes:
-    """Bytes of a segment object."""
+    """Return the bytes of a segment object."""
     return encode_frame(
         FrameKind.SEGMENT,
         store_pb2.Segment(
@@ -230,7 +227,7 @@ def decode_segment(payload: bytes, *, number: int, path: str) -> Segment:
     """Read a segment object; raises Corruption."""
     found = decode_frame(payload, FrameKind.SEGMENT, store_pb2.Segment, path=path)
     if found.number != number:
-        raise Corruption(f"segment {found.number} stands where {number} belongs", path=path)
+        raise Corruption(f"segment {found.number} is where {number} belongs", path=path)
     return Segment(
         epoch=found.epoch,
         number=found.number,
@@ -245,7 +242,7 @@ def decode_segment(payload: bytes, *, number: int, path: str) -> Segment:
 
 
 def encode_checkpoint(state: State) -> bytes:
-    """Bytes of a checkpoint object; equal states give equal bytes, in every process."""
+    """Return the bytes of a checkpoint object; equal states have equal bytes in every process."""
     return encode_frame(
         FrameKind.CHECKPOINT,
         store_pb2.Checkpoint(
@@ -266,7 +263,7 @@ def decode_checkpoint(payload: bytes, *, number: int, path: str) -> State:
     """Read a checkpoint object; raises Corruption."""
     found = decode_frame(payload, FrameKind.CHECKPOINT, store_pb2.Checkpoint, path=path)
     if found.segment != number:
-        raise Corruption(f"checkpoint {found.segment} stands where {number} belongs", path=path)
+        raise Corruption(f"checkpoint {found.segment} is where {number} belongs", path=path)
     if any(left.key >= right.key for left, right in pairwise(found.entries)):
         raise Corruption("the keys of a checkpoint are not in ascending order", path=path)
     return State.from_entries(
@@ -278,7 +275,7 @@ def decode_checkpoint(payload: bytes, *, number: int, path: str) -> State:
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """Bytes of a lease object."""
+    """Return the bytes of a lease object."""
     return encode_frame(
         FrameKind.LEASE,
         store_pb2.Lease(
@@ -306,7 +303,7 @@ def decode_lease(payload: bytes, *, path: str) -> Lease:
 
 
 def numbers_in(objects: ObjectStore, prefix: str, *, after: int = 0) -> Iterator[int]:
-    """Numbers above `after` of objects named `prefix` and twenty digits; others are foreign."""
+    """Yield numbers above `after` of objects named `prefix` and twenty digits; skip others."""
     for found in objects.list(prefix, after=f"{prefix}{after:020}"):
         digits = found.path.removeprefix(prefix)
         if len(digits) == 20 and digits.isdecimal() and digits.isascii():  # noqa: PLR2004

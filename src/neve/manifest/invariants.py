@@ -7,7 +7,7 @@ MANIFEST-V4   An edit does not mark and remove the same file.
 MANIFEST-V5   Data files lie under `data/`, vectors under `deletes/`.
 MANIFEST-V6   Row ids of two files do not overlap, and each is below 2^63.
 MANIFEST-V7   A head never goes back: version, sequences, log number, floor and epoch (MANIFEST-H1).
-MANIFEST-V8   What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <=
+MANIFEST-V8   Only assigned numbers are flushed: flushed_sequence <= last_sequence, wal_floor <=
               next_log_number.
 MANIFEST-V9   A commit's schema and partition spec are the head's; those of Versions and files
               exist.
@@ -15,11 +15,11 @@ MANIFEST-V10  Among the rows that no vector marks, each key occurs once. (Only r
               shows this; the facts checked here cannot.)
 MANIFEST-V11  A Version that names its table names the one of the head.
 
-MANIFEST-V7 and the first half of MANIFEST-V9 are about a commit and the head before it: no load can
+MANIFEST-V7 and the first half of MANIFEST-V9 compare a commit with the head before it: no load can
 check them.
 
-Breaking one of them is a bug of the committer, or damage: InvariantViolation says which rule, and
-nothing was written.
+A broken rule is a bug of the committer, or damage: InvariantViolation names the rule, and nothing
+was written.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ class InvariantViolation(Corruption):
 
 
 def check_edit(version: Version | None, edit: VersionEdit) -> None:
-    """Check what an edit changes (MANIFEST-V2 to MANIFEST-V5); its cost follows the edit."""
+    """Check what an edit changes (MANIFEST-V2 to MANIFEST-V5), at a cost of the edit's size."""
     removed = set(edit.removed)
     for path, vector in edit.vectors.items():
         if path in removed:
@@ -68,12 +68,12 @@ def check_edit(version: Version | None, edit: VersionEdit) -> None:
 
 
 def check_file(file: DataFile) -> None:
-    """Check one file's own facts (MANIFEST-V2, MANIFEST-V3, MANIFEST-V5)."""
+    """Check the facts of one file (MANIFEST-V2, MANIFEST-V3, MANIFEST-V5)."""
     if file.row_count < 1 or file.file_bytes < 1:
         raise InvariantViolation("MANIFEST-V2: a data file is empty", path=file.path)
     if file.key_min > file.key_max or file.sequence_min > file.sequence_max:
         raise InvariantViolation(
-            "MANIFEST-V2: a data file's bounds are the wrong way round", path=file.path
+            "MANIFEST-V2: a data file's bounds are in the wrong order", path=file.path
         )
     if file.level < 0:
         raise InvariantViolation(f"MANIFEST-V2: level {file.level}", path=file.path)
@@ -87,11 +87,11 @@ def check_file(file: DataFile) -> None:
 
 
 def check_added(version: Version, edit: VersionEdit) -> None:
-    """Check an edit's new files among the others of the Version it made (MANIFEST-V1, MANIFEST-V6).
+    """Check an edit's new files against the others of the new Version (MANIFEST-V1, MANIFEST-V6).
 
-    The Version before obeyed the rules, so a new file can only break them with its neighbours.
-    Files of level 0 may overlap, and row ids that were never given out before are new: so a flush
-    costs nothing here.
+    The previous Version obeyed the rules, so a new file can only break them with its neighbours.
+    Files of level 0 may overlap, and row ids never assigned before are new: so a flush costs
+    nothing here.
     """
     order = version.key_order
     for file in edit.added:
@@ -117,7 +117,7 @@ def check_version(version: Version) -> None:
 
 
 def check_table(head: TableHead, version: Version) -> None:
-    """Check that a stored Version is one of the head's table (MANIFEST-V11)."""
+    """Check that a stored Version belongs to the head's table (MANIFEST-V11)."""
     found = version.facts.table_uuid
     if found not in {"", head.table_uuid}:
         raise InvariantViolation(
@@ -127,7 +127,7 @@ def check_table(head: TableHead, version: Version) -> None:
 
 
 def check_head(before: TableHead | None, after: TableHead) -> None:
-    """Check a head alone, and against the one before it (MANIFEST-V7, MANIFEST-V8)."""
+    """Check a head by itself, and against the previous one (MANIFEST-V7, MANIFEST-V8)."""
     if after.flushed_sequence > after.last_sequence or after.wal_floor > after.next_log_number:
         raise InvariantViolation(
             f"MANIFEST-V8: flushed {after.flushed_sequence} of {after.last_sequence}, "
@@ -154,7 +154,7 @@ def check_head(before: TableHead | None, after: TableHead) -> None:
 def check_definition(
     head: TableHead, edits: Sequence[VersionEdit], exists: Callable[[str], bool]
 ) -> None:
-    """Check a commit's schema and spec ids against its new head and what there is (MANIFEST-V9)."""
+    """Check that a commit's schema and spec are its new head's, and exist (MANIFEST-V9)."""
     if edits:
         facts = edits[-1].facts
         if (facts.schema_id, facts.spec_id) != (head.schema_id, head.spec_id):
@@ -176,7 +176,7 @@ def check_references(
         for key in (schema_key(schema_id), spec_key(spec_id)):
             if not exists(key):
                 raise InvariantViolation(
-                    f"MANIFEST-V9: a version refers to {key}, which there is not"
+                    f"MANIFEST-V9: a version refers to {key}, which does not exist"
                 )
 
 

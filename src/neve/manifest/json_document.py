@@ -1,10 +1,10 @@
 """Small JSON documents: written canonically, read with every field checked.
 
-Each document is an object with a `format` number. Unknown fields of a known format are kept by
-nobody: a change of meaning needs a new number, and a newer number is refused.
+Each document is an object with a `format` number. Unknown fields of a known format are dropped: a
+change of meaning needs a new number, and a newer number is refused.
 
-MANIFEST-J1  What could not be read back is not written: a number below 0 or above 2^63 - 1, a text
-             without a UTF-8 form, a document that is too long.
+MANIFEST-J1  Nothing is written that could not be read back: a number below 0 or above 2^63 - 1, a
+             text without a UTF-8 form, a document that is too long.
 """
 
 import json
@@ -21,12 +21,12 @@ _U63_MAX: Final = (1 << 63) - 1
 
 
 def write_document(format_number: int, fields: Mapping[str, Json]) -> bytes:
-    """Bytes of a document; equal fields give equal bytes. Raises InvalidArgument (MANIFEST-J1)."""
+    """Return canonical bytes of a document; raises InvalidArgument (MANIFEST-J1)."""
     document: dict[str, Json] = {"format": format_number, **fields}
     for name, value in document.items():
         if isinstance(value, int) and not 0 <= value <= _U63_MAX:
             raise InvalidArgument(
-                f"{name} cannot be {value}", hint="Numbers are stored from 0 to 2^63 - 1"
+                f"{name} cannot be {value}", hint="Use a number from 0 to 2^63 - 1"
             )
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
@@ -46,7 +46,7 @@ def write_document(format_number: int, fields: Mapping[str, Json]) -> bytes:
 
 
 class Document:
-    """One document as it was read; every accessor raises Corruption when the field does not fit."""
+    """A document that was read; accessors raise Corruption when the field has another type."""
 
     def __init__(self, fields: dict[str, Json], path: str) -> None:
         self._fields = fields
@@ -56,7 +56,7 @@ class Document:
     def read(cls, payload: bytes, *, format_number: int, path: str) -> "Document":
         """Parse a document of a format up to `format_number`."""
         if len(payload) > DOCUMENT_BYTES_MAX:
-            raise Corruption(f"a document of {len(payload):,} bytes is not a document", path=path)
+            raise Corruption(f"a document of {len(payload):,} bytes is too large", path=path)
         try:
             fields = json.loads(payload.decode())
         except (ValueError, RecursionError) as error:

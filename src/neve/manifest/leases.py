@@ -1,4 +1,4 @@
-"""Leases: a reader's word that it still reads a Version, for a bounded time.
+"""Leases: a reader's claim that it still reads a Version, for a bounded time.
 
     reader                                  garbage collector
     1. create the lease                     1. commit: the Version is no longer retained
@@ -6,23 +6,23 @@
        is the Version still retained?          keeps its files
     3. read its files, renew in time        3. delete the files
 
-Either the reader sees in step 2 that the Version is gone, or its lease was there before the
-collector's step 1 and is seen in its step 2.
+Either the reader sees in step 2 that the Version is gone, or its lease existed before the
+collector's step 1 and the collector sees it in its step 2.
 
-MANIFEST-G1  A lease ends by itself: a reader that died delays deleting by its time, no longer.
+MANIFEST-G1  A lease ends by itself: a reader that died delays deletion only until then.
 MANIFEST-G2  A reader that did not renew in time stops with Fenced before it touches a file that may
-             be gone. It judges that by its own monotonic clock and by the wall clock, whichever is
-             further, and stops a safety margin early. What has lapsed is never renewed, what was
-             deleted never brought back.
+             be gone. It judges by its own monotonic clock and by the wall clock, whichever is
+             further, and stops a safety margin early. A lapsed lease is never renewed, a deleted
+             one never restored.
 MANIFEST-G3  Only objects named as `take` names them are leases; others are foreign.
-MANIFEST-G4  A lease that ends later than any may was taken by a clock that is wrong by more than
+MANIFEST-G4  A lease that ends too far in the future was taken by a clock that is wrong by more than
              clocks may differ. It is not honoured: it could hold files back for years.
-MANIFEST-G5  A reader of history leases several Versions in a row at once. No Version from its first
-             on expires meanwhile, so that the edits between them stay too.
-MANIFEST-G6  A disk that is full or read-only takes no lease, and must not keep anyone from
-             reading. Such a lease is kept in memory: collectors of this process honour it, those of
-             others cannot see it. A reader that loses a file to one of them gets the error of a
-             Version that is gone.
+MANIFEST-G5  A reader of history leases several consecutive Versions at once. Meanwhile no Version
+             from its first on expires, so that the edits between them stay too.
+MANIFEST-G6  A full or read-only disk cannot store a lease, but must not prevent reading. Such a
+             lease is kept in memory: collectors of this process honour it, those of other processes
+             cannot see it. A reader that loses a file to one of them gets the error for a Version
+             that is gone.
 """
 
 import logging
@@ -56,7 +56,7 @@ LEASE_SECONDS_MAX: Final = 24 * 60 * 60
 _MARGIN: Final = 0.8
 """Share of a lease's time that its holder relies on; the rest is for clocks that differ."""
 _AHEAD_MS_MAX: Final = int(LEASE_SECONDS_MAX * (2 - _MARGIN) * 1_000)
-"""How far ahead the end of a lease can be: the longest one, by a clock as wrong as any may be."""
+"""How far ahead a lease can end: the longest one, by a clock with the largest allowed error."""
 _RENEWALS_AT_ONCE: Final = 8
 _TRIES: Final = 8
 _VERSION_MAX: Final = (1 << 63) - 1
@@ -64,7 +64,7 @@ _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
 _kept_in_process: Final[dict[tuple[str, str], WeakValueDictionary[str, "HeldLease"]]] = {}
-"""By the place of a store; what its holder has forgotten is gone from here as well."""
+"""By the location of a store; weak, so that a forgotten lease disappears."""
 
 
 class HeldLease:
@@ -81,11 +81,11 @@ class HeldLease:
         self.taken_ms = leases.clock.now_ms()
         self._path = leases.paths.lease(lease_id)
         self._lock = Lock()
-        # guarded by _lock; it is never held while the store is asked
+        # guarded by _lock, which is never held during a call of the store
         self._trusted_until = float("inf")
         self._trusted_until_ms = float("inf")
         self._tag: str | None = None
-        """Of the lease as this process wrote it last; None when an answer was lost."""
+        """Tag of the lease as this process last wrote it; None when an answer was lost."""
         try:
             self._write(is_new=True)
         except (StorageFull, StorageReadOnly) as error:
@@ -94,17 +94,17 @@ class HeldLease:
 
     @property
     def has_lapsed(self) -> bool:
-        """Whether it is too old to rely on, for ever; or was given up."""
+        """Whether it is too old to rely on, or was released; this never changes back."""
         with self._lock:
             return self._has_lapsed_locked()
 
     def renew(self) -> None:
-        """Hold the lease for its whole time from now on; raises Fenced when it has lapsed."""
+        """Extend the lease to its full time from now; raises Fenced when it has lapsed."""
         self._refuse_lapsed()
         self._write()
 
     def check(self) -> None:
-        """Raise Fenced when the lease is too old to rely on; renews one past half its time."""
+        """Raise Fenced when the lease is too old to rely on; renew it after half its time."""
         self._refuse_lapsed()
         half = self._seconds * _MARGIN / 2
         clock = self._leases.clock
@@ -114,24 +114,24 @@ class HeldLease:
                 and clock.now_ms() < self._trusted_until_ms - half * 1_000
             )
         if not is_young:
-            # Not yet lapsed: when storage does not answer now, the next check asks it again.
+            # Not yet lapsed: if storage does not answer now, the next check tries again.
             with suppress(Unavailable, OutcomeUnknown):
                 self._write()
 
     def release(self) -> None:
-        """Give up the lease; twice is not an error."""
+        """End the lease; a second call does nothing."""
         with self._lock:
             self._trusted_until = float("-inf")
         if not self._leases.let_go_here(self):
             self._leases.objects.delete(self._path)
 
     def give_up(self) -> None:
-        """Release the lease if that is possible; otherwise it ends by itself."""
+        """Release the lease if possible; otherwise it ends by itself."""
         with suppress(NeveError):
             self.release()
 
     def renew_if_due(self) -> bool:
-        """Renew a lease past half its time, as `check` does, without raising; never has more."""
+        """Renew the lease after half its time, as `check` does, but never raise."""
         with suppress(NeveError):
             self.check()
         return False
@@ -151,7 +151,7 @@ class HeldLease:
             tag, self._tag = self._tag, None
         tag = self._create(encode_lease(lease)) if is_new else self._replace(lease, tag)
         with self._lock:
-            # It may have lapsed, or been given up, while the store took its time.
+            # It may have lapsed, or been released, during the call of the store.
             has_lapsed = self._has_lapsed_locked()
             if not has_lapsed:
                 self._tag = tag
@@ -168,9 +168,9 @@ class HeldLease:
         return tag
 
     def _replace(self, lease: Lease, tag: str | None) -> str:
-        """Replace the lease if it is still there; raises Fenced when it is not."""
+        """Replace the lease; raises Fenced when it is gone."""
         objects = self._leases.objects
-        # Another thread's renewal, or an earlier one that was late, may come in between.
+        # A renewal of another thread, or an earlier one that was late, may come in between.
         for _ in range(_RENEWALS_AT_ONCE):
             try:
                 known = tag or objects.get(self._path).tag
@@ -180,12 +180,12 @@ class HeldLease:
                 raise Fenced(
                     f"the lease on version {self.version} is gone",
                     path=self._path,
-                    hint="Its files may be deleted: take a new snapshot",
+                    hint="Take a new snapshot: the files of the version may be deleted",
                 ) from error
             tag = objects.put_if_match(self._path, encode_lease(lease), tag=known)
             if tag is not None:
                 return tag
-        raise Unavailable("the lease was renewed by too many at once", path=self._path)
+        raise Unavailable("too many threads renewed the lease at once", path=self._path)
 
     def _refuse_lapsed(self) -> None:
         if self.has_lapsed:
@@ -199,7 +199,7 @@ class HeldLease:
         return Fenced(
             f"the lease on version {self.version} was not renewed for {self._seconds:g} s",
             path=self._path,
-            hint="Its files may be deleted: take a new snapshot",
+            hint="Take a new snapshot: the files of the version may be deleted",
         )
 
 
@@ -218,7 +218,7 @@ class Leases:
         )
 
     def keep_here(self, lease: HeldLease) -> None:
-        """Honour a lease that could not be written for as long as it is held (MANIFEST-G6)."""
+        """Honour a lease that could not be written while it is held (MANIFEST-G6)."""
         self._kept_here[lease.lease_id] = lease
 
     def let_go_here(self, lease: HeldLease) -> bool:
@@ -228,7 +228,7 @@ class Leases:
     def take(self, version: int, *, seconds: float, last: int | None = None) -> HeldLease:
         """Create a lease on a Version; the caller then checks that the Version is retained.
 
-        With `last` it is on all Versions from the first to that one, and on the history since.
+        With `last` it covers all Versions from the first to that one, and the history since.
         """
         if not 0 < seconds <= LEASE_SECONDS_MAX:
             raise InvalidArgument(
@@ -236,18 +236,18 @@ class Leases:
             )
         if not all(0 <= number <= _VERSION_MAX for number in (version, last or 0)):
             raise InvalidArgument(
-                f"a lease on versions {version} to {last}", hint="Lease what the table has"
+                f"a lease on versions {version} to {last}", hint="Lease versions that the table has"
             )
         return HeldLease(self, self._ids.uuid().hex, (version, last), seconds)
 
     def hold(self, version: int, versions: VersionReader, *, seconds: float) -> HeldLease:
-        """Lease a Version that is retained; raises NotFound, and holds nothing, when it is not."""
+        """Lease a Version; raises NotFound, without a lease, when it is not retained."""
         return _checked(self.take(version, seconds=seconds), versions)
 
     def hold_if_possible(
         self, version: int, versions: VersionReader, *, seconds: float
     ) -> HeldLease | None:
-        """Lease a Version as `hold` does; None where storage takes no lease from a reader."""
+        """Lease a Version as `hold` does; None if storage does not accept the lease."""
         try:
             lease = self.take(version, seconds=seconds)
         except (Unavailable, OutcomeUnknown):
@@ -262,7 +262,7 @@ class Leases:
             with suppress(NotFound):
                 return self.hold(head.current_version, versions, seconds=seconds)
         raise NotFound(
-            "the table's versions expired as fast as they were read",
+            "the table's versions expired faster than they could be read",
             path=self.paths.prefix,
             hint="Keep more history: raise the table's retention",
         )
@@ -277,14 +277,14 @@ class Leases:
             lease.give_up()
 
     def end(self, lease_id: str) -> None:
-        """End a lease that any process took; one that cannot be ended now ends by itself."""
+        """End a lease of any process; if that fails, it ends by itself."""
         with suppress(NeveError):
             self.objects.delete(self.paths.lease(lease_id))
 
     def unexpired(self, *, known_ms: int = 0) -> Iterator[Lease]:
-        """Yield the leases that are in force; damaged ones count as in force for any Version.
+        """Yield the leases that are in force; a damaged lease counts for every Version.
 
-        `known_ms` is a time that has passed, whatever the clock says.
+        `known_ms` is a time that has certainly passed, whatever the clock says.
         """
         now_ms = self.clock.now_ms()
         for held in list(self._kept_here.values()):
@@ -308,7 +308,7 @@ class Leases:
                 yield lease
 
     def read_all(self) -> Iterator[Lease | Corruption]:
-        """Return every lease, in force or not, and for a damaged one what is wrong with it."""
+        """Yield every lease, in force or not; for a damaged one, its error."""
         for path in self._paths():
             try:
                 yield decode_lease(self.objects.get(path).payload, path=path)
@@ -318,7 +318,7 @@ class Leases:
                 yield Corruption(
                     f"a lease cannot be read: {damage.message}",
                     path=path,
-                    hint="It holds back the deletion of files: delete it when no reader is open",
+                    hint="Delete it when no reader is open: it holds back the deletion of files",
                 )
 
     def remove_expired(self, *, known_ms: int = 0) -> int:
@@ -336,7 +336,7 @@ class Leases:
         return count
 
     def _paths(self) -> list[str]:
-        """Paths of what `take` has created (MANIFEST-G3)."""
+        """Return the paths of leases that `take` created (MANIFEST-G3)."""
         start = len(self.paths.leases)
         return [
             found.path
@@ -346,9 +346,9 @@ class Leases:
 
 
 def _checked(lease: HeldLease, versions: VersionReader) -> HeldLease:
-    """Return a lease on a Version that is retained; raises NotFound, and ends it, otherwise."""
+    """Return a lease if its Version is retained; otherwise end it and raise NotFound."""
     try:
-        # After the lease: a collector that did not see it has let the Version go before.
+        # After taking the lease: a collector that did not see it expired the Version before.
         versions.version(lease.version)
     except BaseException:
         lease.give_up()

@@ -1,31 +1,31 @@
-"""Decides transactions: the segment that is created first in a slot is the commit.
+"""ManifestLog: decides transactions; the segment created first in a slot is the commit.
 
 Steps of a commit on the state after segment S:
 
 1. Create segment S+1 if absent. Creating it decides the slot.
 2. Move HEAD from S to S+1, if it is still as the state knew it. That is the usual end.
 3. Otherwise resolve: read the slot, then HEAD.
-   - HEAD's checkpoint covers the slot: the slot may have been deleted and created again by a writer
-     that slept. The checkpoint remembers who got it.
-   - the slot holds another transaction: lost; nothing of ours will ever be seen.
+   - HEAD's checkpoint covers the slot: the slot may have been deleted, and created again by a
+     writer that slept. The checkpoint remembers the transaction that got it.
+   - the slot holds another transaction: lost; no reader will ever see ours.
    - it holds ours and HEAD has reached it: committed.
    - it holds ours and HEAD is one behind: move HEAD; if that fails, look again.
    - it is empty: the create never arrived; repeat it.
 
-MANIFEST-P1  A transaction is committed, lost, or (when time runs out in step 3, or damage is met
+MANIFEST-P1  A transaction is committed, lost, or (when time runs out in step 3, or damage is found
              there) OutcomeUnknown; a lost one never becomes visible.
 MANIFEST-P2  HEAD's segment and checkpoint never go down.
-MANIFEST-P3  Folding is contiguous from the checkpoint to HEAD; a hole is never passed over. Neither
-             is an old copy of HEAD, or a HEAD that is gone, as far as anything there shows it.
-MANIFEST-P4  Anyone may move HEAD over a decided segment, so a writer that dies blocks no one.
+MANIFEST-P3  Folding is contiguous from the checkpoint to HEAD; a hole is never skipped. An old copy
+             of HEAD, or a missing HEAD, is refused as far as other objects reveal it.
+MANIFEST-P4  Any process may move HEAD over a decided segment, so a dead writer blocks no one.
 MANIFEST-P5  A segment names the transaction before it. A writer that slept may create a slot again
              that was decided, folded and deleted long ago; nothing that follows names it, so no
              fold includes it.
 MANIFEST-P6  Segments at or below a published checkpoint are garbage.
-MANIFEST-P7  What was only read may be lost in a power cut, as long as its writer has not synced it.
-             Before HEAD is moved over a segment, before garbage is deleted and before a commit is
-             confirmed that another one finished, what that builds on is made durable by an attempt
-             to create it.
+MANIFEST-P7  An object that was only read may be lost in a power cut until its writer has synced it.
+             Before HEAD is moved over a segment, before garbage is deleted, and before a commit
+             that another process finished is confirmed, the objects it builds on are made durable
+             by an attempt to create them.
 """
 
 from collections.abc import Iterator
@@ -99,9 +99,9 @@ class ManifestLog:
     def decide(self, base: Loaded, records: Records, patience: Patience) -> tuple[Decision, Loaded]:
         """Try to commit after `base`; return the state that is known afterwards.
 
-        When committed, that is the state after the slot, or still `base` if it took a second look:
-        nothing is read any more that could fail. When lost, the state includes the winner of the
-        slot, and what was published after it.
+        When committed, that is the state after the slot, or still `base` if it had to be resolved:
+        no further read can fail. When lost, the state includes the winner of the slot, and what was
+        published after it.
         """
         slot = base.state.segment + 1
         transaction = self._ids.uuid().bytes
@@ -127,7 +127,7 @@ class ManifestLog:
             if is_created is False:
                 raise
             raise OutcomeUnknown(
-                f"it could not be found out whether the commit happened: {damage.message}",
+                f"it is unknown whether the commit happened: {damage.message}",
                 path=damage.path,
                 hint="Repair the store, then read before writing again",
             ) from damage
@@ -165,14 +165,14 @@ class ManifestLog:
             raise Corruption(
                 "a segment after HEAD is not its successor",
                 path=self.paths.segment(segment.number),
-                hint="It belongs to another store: move it away, and everything works as before",
+                hint="Move it away: it belongs to another store",
             )
 
     def refuse_old_head(self, loaded: Loaded) -> None:
-        """Raise Corruption when there are objects that only a newer HEAD can have led to.
+        """Raise Corruption when objects exist that only a newer HEAD can have published.
 
-        `loaded` is caught up. An old copy of HEAD whose checkpoint is still there looks complete,
-        and the slots after it look free because they were collected.
+        `loaded` is caught up. An old copy of HEAD whose checkpoint still exists looks complete, and
+        the slots after it look free because they were collected.
         """
         if loaded.head is None:
             return
@@ -187,11 +187,11 @@ class ManifestLog:
                 raise Corruption(
                     f"HEAD is at segment {reached}, older than {spell(number)}",
                     path=self.paths.head,
-                    hint="An old copy of HEAD was put in place: restore the newest one",
+                    hint="Restore the newest HEAD: this one is an old copy",
                 )
 
     def publish_checkpoint(self, state: State, patience: Patience) -> bool:
-        """Store the fold of a state and point HEAD to it; False when another one did, or newer."""
+        """Store the fold of a state and point HEAD to it; False when HEAD has one as new."""
         self._create_checkpoint(state, patience)
         tried = False
         while True:
@@ -211,11 +211,11 @@ class ManifestLog:
             patience.pause("HEAD could not be moved", path=self.paths.head)
 
     def obsolete_objects(self) -> Iterator[str]:
-        """Paths of objects that no reader of the present HEAD needs (MANIFEST-P6)."""
+        """Yield the paths of objects that no reader of the current HEAD needs (MANIFEST-P6)."""
         head = self._read_head(None)
         if head is None:
             return
-        # Deleting may outlive a power cut that a HEAD seen before its sync does not (MANIFEST-P7).
+        # A deletion may survive a power cut that loses a HEAD which was not synced (MANIFEST-P7).
         self.objects.put_if_absent(self.paths.head, self._encode_again(head))
         for number in numbers_in(self.objects, self.paths.segments):
             if number > head.checkpoint:
@@ -239,7 +239,7 @@ class ManifestLog:
         return decode_head(found.payload, tag=found.tag, path=self.paths.head)
 
     def _has_history(self) -> bool:
-        """Whether there are objects that can only have come after a HEAD."""
+        """Whether objects exist that can only have been written after a HEAD."""
         segments = numbers_in(self.objects, self.paths.segments, after=1)
         checkpoints = numbers_in(self.objects, self.paths.checkpoints)
         return next(segments, None) is not None or next(checkpoints, None) is not None
@@ -254,9 +254,9 @@ class ManifestLog:
     def _refuse_step_back(self, known: Head, head: Head) -> None:
         if head.epoch != known.epoch:
             raise Corruption(
-                "another store was put in the place of this one",
+                "another store has replaced this one",
                 path=self.paths.head,
-                hint="Restore the one that was here, or open the new one with a new handle",
+                hint="Restore the old one, or open the new one with a new handle",
             )
         for what, before, now in (
             ("segment", known.segment, head.segment),
@@ -266,11 +266,11 @@ class ManifestLog:
                 raise Corruption(
                     f"HEAD went back from {what} {before} to {now}",
                     path=self.paths.head,
-                    hint="An old copy of HEAD was put in place: restore the newest one",
+                    hint="Restore the newest HEAD: this one is an old copy",
                 )
 
     def _fold(self, head: Head, known: State) -> State | None:
-        """Fold up to HEAD; None when objects it needs were deleted meanwhile."""
+        """Fold up to HEAD; None when objects it needs were deleted in the meantime."""
         state = known
         if state.segment < head.checkpoint:
             loaded = self._read_checkpoint(head.checkpoint)
@@ -293,7 +293,7 @@ class ManifestLog:
         if state.epoch != head.epoch or state.transaction != head.transaction:
             return self._unless_needed(head, self.paths.segment(head.segment), "not what HEAD says")
         if state.checkpoint < head.checkpoint:
-            # One who only follows would otherwise carry every change since it began.
+            # A reader that only follows would otherwise keep every change since it began.
             state = state.rebased(head.checkpoint)
         return state
 
@@ -323,7 +323,7 @@ class ManifestLog:
             return None
 
     def _create_checkpoint(self, state: State, patience: Patience) -> None:
-        """Store a checkpoint, or make durable the one of the same history that another stored."""
+        """Store a checkpoint, or make an existing one of the same history durable."""
         path = self.paths.checkpoint(state.segment)
         payload = encode_checkpoint(state)
         while True:
@@ -338,13 +338,13 @@ class ManifestLog:
             if (there.epoch, there.transaction) == (state.epoch, state.transaction):
                 return
             raise Corruption(
-                f"the checkpoint of segment {state.segment} is that of another history",
+                f"the checkpoint of segment {state.segment} belongs to another history",
                 path=path,
                 hint="Remove it: HEAD does not point to it",
             )
 
     def _create_segment(self, segment: Segment, patience: Patience) -> bool | None:
-        """Create the slot; False when something else is in it, None when the answer was lost."""
+        """Create the slot; False when it has other content, None when the answer was lost."""
         payload = encode_segment(segment)
         path = self.paths.segment(segment.number)
         while True:
@@ -356,7 +356,7 @@ class ManifestLog:
                 patience.pause("the segment could not be written", path=path, cause=error)
 
     def _move_head(self, segment: Segment, head: Head | None) -> Head | None:
-        """Point HEAD to the next decided segment; None when HEAD is not as it was."""
+        """Point HEAD to the next decided segment; None when HEAD has changed."""
         if head is not None and head.segment != segment.number - 1:
             return None
         return self._swap_head(
@@ -374,7 +374,7 @@ class ManifestLog:
         return is_settled and self._move_head(segment, head) is not None
 
     def _settle(self, path: str, payload: bytes, patience: Patience) -> bool:
-        """Create an object, or make durable the one that is there; False when it is uncertain."""
+        """Create an object, or make the existing one durable; False when that is uncertain."""
         try:
             self.objects.put_if_absent(path, payload)
         except (OutcomeUnknown, Unavailable) as error:
@@ -415,7 +415,7 @@ class ManifestLog:
             else:
                 tag = self.objects.put_if_match(self.paths.head, payload, tag=head.tag)
         except (OutcomeUnknown, Unavailable):
-            return None  # the slot is decided; whether HEAD moved is seen by reading it
+            return None  # the slot is decided; reading HEAD shows whether it moved
         if tag is None:
             return None
         return Head(
@@ -427,7 +427,7 @@ class ManifestLog:
         )
 
     def _resolve(self, segment: Segment, patience: Patience) -> Decision:
-        """Find out who got the slot; returns when it is known and HEAD has reached it."""
+        """Find out which transaction got the slot; return once HEAD has reached it."""
         while True:
             try:
                 decision = self._look_at_slot(segment, patience)
@@ -437,7 +437,7 @@ class ManifestLog:
             if decision is not None:
                 return decision
             patience.pause(
-                "it could not be found out whether the commit happened",
+                "it is unknown whether the commit happened",
                 path=self.paths.segment(segment.number),
                 unknown=True,
             )

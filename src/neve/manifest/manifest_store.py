@@ -4,15 +4,15 @@
     store.transact(lambda session: session.put("root", b"…"))
     value = store.read().get("root")
 
-Transactions of one process that wait at the same time are put into one segment by their leader;
-each of them sees those before it. A transaction function may be run more than once and must have no
-other effect than its session's.
+A leader puts transactions of one process that wait at the same time into one segment; each of them
+sees those before it. A transaction function may run more than once, and must have no effect outside
+of its session.
 
 MANIFEST-K1  Strictly serializable: a transaction sees every one acknowledged before it began.
 MANIFEST-K2  Happy path with a known state: one conditional read, two writes.
-MANIFEST-K3  Its cost follows the change: a checkpoint is due when the segments since the last one
-             weigh half as much as the checkpoint, so writing checkpoints is a constant share of
-             writing. A small one is due by the count of segments, too.
+MANIFEST-K3  A commit costs as much as its change: a checkpoint is due when the segments since the
+             last one are half as large as the checkpoint, so checkpoints are a constant share of
+             all writes. A small one is also due by the count of segments.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +32,11 @@ Result = TypeVar("Result")
 Transaction = Callable[[WriteSession], Result]
 
 FoldEntries = Callable[[dict[str, bytes]], dict[str, bytes]]
-"""From all entries of a state to those its checkpoint holds; pure."""
+"""Maps all entries of a state to those of its checkpoint; a pure function."""
 
 _GROUP_TRANSACTIONS_MAX: Final = 256
 _CHECKPOINT_BYTES_MIN: Final = 64 << 10
-# Losing a race says that the store works: a long pause would only starve the loser.
+# Losing a race shows that the store works: a long pause would only starve the loser.
 _PAUSE_AFTER_LOSS_SECONDS_MAX: Final = 0.03
 
 
@@ -47,19 +47,19 @@ class StoreOptions:
     commit_seconds: float = 30.0
     """How long a commit keeps trying before it gives up."""
     checkpoint_every: int = 64
-    """Fewest segments between two checkpoints."""
+    """Minimum number of segments between two checkpoints."""
     checkpoint_at_most_every: int = 1024
-    """Most segments that a reader has to fold."""
+    """Maximum number of segments that a reader has to fold."""
 
     def __post_init__(self) -> None:
         if self.commit_seconds <= 0 or self.checkpoint_every < 1:
-            raise InvalidArgument("commit_seconds and checkpoint_every are positive")
+            raise InvalidArgument("commit_seconds and checkpoint_every must be positive")
         if self.checkpoint_at_most_every < self.checkpoint_every:
             raise InvalidArgument("checkpoint_at_most_every is less than checkpoint_every")
 
 
 class _Work(Generic[Result]):
-    """One transaction on its way; its weight in a group is one."""
+    """One transaction in progress; its size in a group is one."""
 
     __slots__ = ("byte_count", "failure", "result", "run", "saw_staged", "segment")
 
@@ -68,9 +68,9 @@ class _Work(Generic[Result]):
         self.run = run
         self.result: Result | None = None
         self.segment = -1
-        """Segment after which its outcome is known; none yet."""
+        """Segment that decided its outcome; -1 before."""
         self.saw_staged = False
-        """Whether others of its group had staged something when it ran."""
+        """Whether others of its group had staged changes when it ran."""
         self.failure: Exception | None = None
 
 
@@ -88,7 +88,7 @@ class ManifestStore:
         fold_entries: FoldEntries | None = None,
         make_latch: Callable[[], Latch] = Lock,
     ) -> None:
-        """`fold_entries` may rewrite what a checkpoint holds, to the same meaning, read faster."""
+        """`fold_entries` may rewrite a checkpoint into an equivalent that is faster to read."""
         # fixed at construction
         self._fold_entries = fold_entries
         self.options = options or StoreOptions()
@@ -99,7 +99,7 @@ class ManifestStore:
             self._commit_group, group_bytes_max=_GROUP_TRANSACTIONS_MAX, make_latch=make_latch
         )
         self._lock = Lock()
-        # replaced whole, under _lock and only by a newer one; read without it
+        # replaced as a whole, under _lock and only by a newer one; read without the lock
         self._known: Loaded | None = None
 
     def read(self) -> ReadSession:
@@ -107,12 +107,12 @@ class ManifestStore:
         return ReadSession(self._refresh(self._patience()).state)
 
     def read_known(self) -> ReadSession:
-        """Return the newest state that this process knows of; reads only when it knows none."""
+        """Return the newest state that this process knows; reads only when it knows none."""
         known = self._known
         return self.read() if known is None else ReadSession(known.state)
 
     def open(self) -> ReadSession:
-        """Return the newest state after finishing what writers that died have decided.
+        """Return the newest state after finishing the decided commits of dead writers.
 
         Raises Corruption when HEAD is an old copy.
         """
@@ -131,11 +131,11 @@ class ManifestStore:
         return self._submit(run).result  # type: ignore[return-value]  # the run has set it
 
     def write(self) -> WriteSession:
-        """Begin a session that is committed by hand with `commit`."""
+        """Begin a session for `commit`."""
         return WriteSession(self._refresh(self._patience()).state)
 
     def commit(self, session: WriteSession) -> int:
-        """Commit a session once; return its segment. Raises Conflict naming the keys that moved."""
+        """Try once to commit a session; return its segment. Raises Conflict with changed keys."""
 
         def run(staged: WriteSession) -> None:
             moved = session.moved_keys(staged.view())
@@ -154,13 +154,13 @@ class ManifestStore:
     def checkpoint_once(self, *, seconds: float | None = None) -> bool:
         """Publish a checkpoint if one is due; False when none is.
 
-        It keeps trying for `seconds`, or else for as long as a commit does.
+        It keeps trying for `seconds`, by default for as long as a commit does.
         """
         known = self._known
         if known is None or not self._checkpoint_is_due(known):
             return False
         patience = self._patience(seconds)
-        loaded = self._refresh(patience)  # another one may have published it meanwhile
+        loaded = self._refresh(patience)  # another process may have published it
         return self._checkpoint_is_due(loaded) and self._publish(loaded, patience)
 
     def checkpoint(self) -> bool:
@@ -196,14 +196,14 @@ class ManifestStore:
         return work
 
     def _commit_group(self, group: Sequence[_Work[object]]) -> None:
-        """Commit a group as one segment; each transaction of it learns its own outcome."""
+        """Commit a group as one segment; each transaction gets its own outcome."""
         try:
             self._commit_until_decided(group, self._patience())
         except LimitExceeded as error:
             if len(group) == 1:
                 self._fail(group, error)
                 return
-            # Nothing was written. What is too large together, or because of one, may fit alone.
+            # Nothing was written. Transactions that are too large together may fit alone.
             for work in group:
                 self._commit_group([work])
         except NeveError as error:
@@ -225,7 +225,7 @@ class ManifestStore:
     def _fail(self, group: Sequence[_Work[object]], error: Exception) -> None:
         """Pass the error to all but those that failed before anything was staged.
 
-        A refusal that may rest on what another one of the group staged rests on nothing now.
+        Other refusals may be based on changes staged by the group, which are lost now.
         """
         for work in group:
             if work.failure is None or work.saw_staged:
@@ -252,9 +252,9 @@ class ManifestStore:
             work.segment = base.state.segment
 
     def _pause_after_loss(self, moved: tuple[str, ...], patience: Patience) -> None:
-        """Let others finish that change the same keys; raises Conflict at the deadline.
+        """Wait for others that change the same keys; raises Conflict at the deadline.
 
-        Without keys in common, waiting would only make this writer lose against newcomers again.
+        Without common keys, waiting would only make this writer lose against new ones again.
         """
         what, path = "other writers kept committing first", self.log.paths.head
         try:
@@ -268,7 +268,7 @@ class ManifestStore:
                 f"{who} for {patience.seconds:g} s",
                 keys=moved,
                 path=self.log.paths.prefix,
-                hint="Try again, or let fewer writers change the same thing",
+                hint="Try again, or let fewer writers change the same keys",
             ) from error
 
     def _stage(self, group: Sequence[_Work[object]], base: Loaded) -> WriteSession:

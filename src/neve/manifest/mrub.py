@@ -1,7 +1,7 @@
 """The MRUB frame around one manifest of a table version.
 
-Format 1 is merutable's: `neve inspect manifest` shows such a manifest, a table of neve has none.
-Format 2 adds a checksum, and is what neve writes.
+Format 1 is merutable's: `neve inspect manifest` shows such a manifest, but neve's tables have none.
+Format 2 adds a checksum; neve writes it.
 
     format 1
     ┌──────────┬───────────┬────────────┬──────────────────┐
@@ -12,14 +12,14 @@ Format 2 adds a checksum, and is what neve writes.
     │ "MRUB"   │ format u8 │ length u32 │ payload (length) │ crc32c u32 │
     └──────────┴───────────┴────────────┴──────────────────┴────────────┘
 
-MANIFEST-M1  The payload is a `Manifest` of `mrub.proto`; equal manifests give equal bytes.
+MANIFEST-M1  The payload is a `Manifest` of `mrub.proto`; equal manifests have equal bytes.
 MANIFEST-M2  The checksum covers everything before it: any flipped bit of format 2 is Corruption,
              and so is any missing or surplus byte.
 MANIFEST-M3  Format 1 has no checksum and, as merutable reads it, may be followed by anything. A
              checksum that fits after it shows a format 2 frame whose format byte was damaged:
              Corruption.
-MANIFEST-M4  Fields of the payload that this neve has no name for are kept when it is encoded again.
-MANIFEST-M5  Nothing is allocated by the length in the header; a larger payload than
+MANIFEST-M4  Unknown fields of the payload are kept when it is encoded again.
+MANIFEST-M5  The length in the header is not trusted for an allocation; a payload larger than
              `MRUB_BYTES_MAX` is neither written nor read.
 """
 
@@ -43,12 +43,12 @@ assert _TRAILER.size == TRAILER_BYTES
 _FORMAT_PLAIN: Final = 1  # on disk: never change
 _FORMAT_CHECKED: Final = 2  # on disk: never change
 
-# Parsed, a made-up payload takes about a hundred times its bytes; a real one holds a file in some
-# two hundred bytes, which makes this a million files.
+# A crafted payload takes about a hundred times its bytes when parsed; a real one takes about two
+# hundred bytes for a file, so this allows a million files.
 MRUB_BYTES_MAX: Final = 1 << 28
 
 DAMAGE_HINT: Final = "Restore it from a copy; `neve inspect manifest` shows what is inside"
-NEWER_HINT: Final = "A newer neve wrote it: open the table with that one, or a newer one"
+NEWER_HINT: Final = "Open the table with the newer neve that wrote it"
 
 
 def encode_mrub(manifest: mrub_pb2.Manifest) -> bytes:
@@ -80,7 +80,7 @@ def decode_mrub(frame: bytes, *, path: str) -> mrub_pb2.Manifest:
             hint=NEWER_HINT,
         )
     if length > MRUB_BYTES_MAX:
-        raise _damaged(f"a manifest claims {length:,} bytes, more than any has", path)
+        raise _damaged(f"a manifest claims {length:,} bytes, more than allowed", path)
     end = HEADER_BYTES + length
     surplus = len(frame) - end
     if surplus < 0:

@@ -1,8 +1,8 @@
-"""A proposed change, and how it is rebased on a newer Version than it was made on.
+"""Proposals: changes of a table, and how they are rebased on a newer Version.
 
 A proposal knows its base, the keys of the rows it writes or deletes, and the positions it marks as
 superseded, as deltas: never whole vectors. Order is commit order, so when it is rebased from base
-to current, what was committed in between is older:
+to current, everything committed in between is older:
 
     files added in between     rows of the proposal's keys in them are superseded too: marked
     files still there          the deltas stay; the vector becomes the union with the current one
@@ -10,19 +10,19 @@ to current, what was committed in between is older:
     rows that a rollback       are looked up like rows of files added in between
     brought back
 
-A rewrite (compaction) writes no newer rows, it moves old ones:
+A rewrite (compaction) does not write newer rows, it moves old ones:
 
     rows of its inputs that    are marked in its outputs, found by key
     were marked in between
 
-Void, to be planned again, and a Conflict is
+These are void: they raise Conflict, and must be planned again:
 
-    the removal of a file      that is gone, or in which a rollback brought rows back
-    a file for level 1 or up   where another one of the same keys was put in between
-    a change of schema         when another one was first
-    a rollback                 when anything was
+    the removal of a file      that is gone, or that a rollback brought rows back in
+    a file for level 1 or up   if another one with the same keys was added in between
+    a change of schema         if another one was first
+    a rollback                 if any other commit was first
 
-The committer reads rows, through a RowLookup.
+The committer reads rows through a RowLookup.
 """
 
 from collections import defaultdict
@@ -46,20 +46,20 @@ class RowLookup(Protocol):
     """Finds rows in data files."""
 
     def positions_of(self, file: DataFile, keys: Keys) -> BitMap64:
-        """Positions of the rows of these keys in a file, marked ones included."""
+        """Return the positions of these keys in a file, including marked ones."""
         ...
 
     def keys_at(self, file: DataFile, positions: BitMap64) -> Keys:
-        """Keys of the rows at these positions."""
+        """Return the keys at these positions."""
         ...
 
     def vector(self, file: DataFile) -> BitMap64:
-        """Positions that the file's vector marks; empty without one."""
+        """Return the positions that the file's vector marks; empty without one."""
         ...
 
 
 WriteVectors = Callable[[Mapping[str, BitMap64]], Mapping[str, VectorRef]]
-"""Writes whole vectors by data file path; returns the place of each."""
+"""Writes whole vectors by data file path; returns where each is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,9 @@ class Proposal:
     marked: Mapping[str, BitMap64] = field(default_factory=dict)
     """Positions to mark, by path: in files that stay, or (in a rewrite) in added ones."""
     keys: Sequence[Keys] = ()
-    """Keys of the rows it adds or deletes; none for a rewrite. Looked at when others were first."""
+    """Keys of the rows it adds or deletes; none for a rewrite. Used when others were first."""
     moved: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
-    """The added files that the rows of a removed one are in, by path; all, without an entry."""
+    """By path of a removed file, the added files that hold its rows; without an entry, all."""
 
     @classmethod
     def of_rows(
@@ -89,8 +89,8 @@ class Proposal:
     ) -> "Proposal":
         """Propose rows, and the older rows that they supersede, on a Version.
 
-        `keys` are those of the rows and of deletes. The summary counts the files; what the commit
-        marks and removes follows from its edit.
+        `keys` are the keys of rows and deletes. The summary counts the files; the edit shows what
+        the commit marks and removes.
         """
         operation = Operation.APPEND
         if marked:
@@ -178,7 +178,7 @@ def complete(
 def _refuse_void(proposal: Proposal, current: Version, new_files: list[DataFile]) -> None:
     gone = [path for path in proposal.removed if path not in current.files]
     if gone:
-        raise _void(f"{gone[0]} was rewritten or removed meanwhile", *gone)
+        raise _void(f"{gone[0]} was rewritten or removed in the meantime", *gone)
     if proposal.facts.operation is Operation.ROLLBACK:
         raise _void("the table changed while it was being rolled back")
     taken: defaultdict[object, list[DataFile]] = defaultdict(list)
@@ -187,17 +187,17 @@ def _refuse_void(proposal: Proposal, current: Version, new_files: list[DataFile]
     for output in proposal.added:
         for file in taken[output.level, output.spec_id, output.partition] if output.level else ():
             if output.key_min <= file.key_max and file.key_min <= output.key_max:
-                raise _void(f"keys of level {file.level} are in {file.path} meanwhile", file.path)
+                raise _void(f"{file.path} now has keys of level {file.level}", file.path)
 
 
 def _rebased_facts(proposal: Proposal, base: Version, current: Version) -> VersionFacts:
-    """Let a change of data follow a change of schema; two changes of schema do not mix."""
+    """Return the facts of a change on the current schema; two changes of schema conflict."""
     before = (base.facts.schema_id, base.facts.spec_id)
     after = (current.facts.schema_id, current.facts.spec_id)
     if before == after:
         return proposal.facts
     if (proposal.facts.schema_id, proposal.facts.spec_id) != before:
-        raise _void("the schema was changed meanwhile")
+        raise _void("the schema was changed in the meantime")
     return replace(proposal.facts, schema_id=after[0], spec_id=after[1])
 
 
@@ -208,7 +208,7 @@ def _restored_files(
     lookup: RowLookup,
     touched: Iterable[str],
 ) -> Iterator[DataFile]:
-    """Files of the base that show rows again which were marked in it: only a rollback does that."""
+    """Yield files of the base whose marked rows are visible again: only a rollback does that."""
     removed = set(proposal.removed)
     for path in dict.fromkeys(touched):
         before, file = base.files.get(path), current.files.get(path)
@@ -216,7 +216,7 @@ def _restored_files(
             continue
         if lookup.vector(before) - lookup.vector(file):
             if path in removed:
-                raise _void(f"rows of {path} came back meanwhile", path)
+                raise _void(f"rows of {path} came back in the meantime", path)
             yield file
 
 
@@ -256,7 +256,7 @@ def _carry_marks_to_outputs(
             continue
         marked_before, marked_after = lookup.vector(before), lookup.vector(after)
         if marked_before - marked_after:
-            raise _void(f"rows of {path} came back meanwhile", path)
+            raise _void(f"rows of {path} came back in the meantime", path)
         landed = marked_after - marked_before
         if not landed:
             continue
@@ -280,11 +280,11 @@ class RebasedProposal:
         base ──► settled ──► settled ──► staged?      settled   a committed Version: it stays there
                                 └──────► staged?      staged    others' commits that may be lost
 
-    Being rebased on a committed Version is for good: only what comes after it is looked up later.
-    On a Version that others have merely staged it is rebased for the moment; when their segment is
-    lost, it starts again from where it was settled.
+    A rebase on a committed Version is permanent: later ones only look at what follows. A rebase on
+    a Version that others have only staged is temporary: when their segment is lost, the next one
+    starts from the settled Version.
 
-    The vectors of a try that was lost are garbage, unless the next try needs exactly the same.
+    The vectors of a lost try are garbage, unless the next try needs exactly the same.
     """
 
     def __init__(
@@ -300,18 +300,18 @@ class RebasedProposal:
 
     @property
     def number(self) -> int:
-        """The committed Version it was rebased on."""
+        """Number of the committed Version that it was rebased on."""
         return self._settled_on.number
 
     def edit_on(
         self, current: Version, touched: Collection[str] | None, *, is_committed: bool
     ) -> VersionEdit:
-        """Return the edit that it is on a Version; raises Conflict when it is void there.
+        """Return the edit for a Version; raises Conflict when the proposal is void there.
 
         `touched` is as in `rebase`, from `number` on.
         """
-        # The very object, as its number says too little: a staged one may be lost, and another
-        # one committed in its place.
+        # Compare the object, not its number: a staged Version may be lost, and another one
+        # committed in its place.
         if self._made is not None and self._made[0] is current:
             return self._made[1]
         rebased = rebase(self._proposal, self._settled_on, current, self._lookup, touched=touched)

@@ -12,7 +12,7 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class Patience:
-    """One caller's deadline; pauses are jittered, and grow up to what each reason allows."""
+    """One caller's deadline; pauses are jittered, and grow up to a limit."""
 
     clock: Clock
     ids: IdSource
@@ -33,11 +33,11 @@ class Patience:
     ) -> None:
         """Raise Unavailable, or OutcomeUnknown, once the deadline has passed.
 
-        A full or read-only disk does not change by waiting: that is raised at once.
+        The error of a full or read-only disk is raised at once: waiting does not help.
         """
         self._cause = cause or self._cause
         if isinstance(cause, StorageFull | StorageReadOnly) and not unknown:
-            raise cause  # waiting frees no space
+            raise cause  # waiting does not help
         if self.clock.monotonic() >= self._ends_at:
             error_type = OutcomeUnknown if unknown else Unavailable
             raise error_type(

@@ -1,8 +1,8 @@
-"""Reading and changing a manifest store: a pinned view, and a staged one on top of it.
+"""Sessions of a manifest store: a pinned view to read, and a staged one on top of it to write.
 
-A write session remembers what it read: single keys, prefixes and ranges it scanned. When another
-transaction got the slot first, the session still commits after it if none of what it read was
-changed; otherwise the transaction is run again, or its caller learns which keys moved.
+A write session remembers what it read: single keys, and the prefixes and ranges it scanned. When
+another transaction got the slot first, the session still commits after it if nothing it read has
+changed; otherwise the transaction runs again, or its caller gets the keys that changed.
 """
 
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ class ReadSession:
 
     @property
     def segment(self) -> int:
-        """Segment this view was read at; 0 for an empty store."""
+        """Segment of this view; 0 for an empty store."""
         return self.state.segment
 
     def get(self, key: str) -> bytes | None:
-        """Value of a key."""
+        """Return the value of a key."""
         return self.state.get(key)
 
     def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys that start with `prefix`, ascending, beginning after `after`."""
+        """Yield keys that start with `prefix`, ascending, starting after `after`."""
         return self.state.scan(prefix, after=after)
 
     def range(self, low: str, high: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys from `low` on, ascending, up to `high` and without it; None has no end."""
+        """Yield keys from `low`, ascending, below `high`; None has no end."""
         return self.state.range(low, high)
 
 
@@ -47,28 +47,28 @@ class WriteSession:
     read_ranges: set[tuple[str, str | None]] = field(default_factory=set)
 
     def get(self, key: str) -> bytes | None:
-        """Value of a key, staged changes included."""
+        """Return the value of a key, including staged changes."""
         if key in self.staged:
             return self.staged[key]
         self.read_keys.add(key)
         return self.state.get(key)
 
     def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys that start with `prefix`, ascending, staged changes included."""
+        """Yield keys that start with `prefix`, ascending, including staged changes."""
         self.read_prefixes.add(prefix)
         return self.view().scan(prefix, after=after)
 
     def range(self, low: str, high: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys from `low` on and below `high`, ascending, staged changes included."""
+        """Yield keys from `low` and below `high`, ascending, including staged changes."""
         self.read_ranges.add((low, high))
         return self.view().range(low, high)
 
     def view(self) -> State:
-        """Return the content as this session sees it: the state under what is staged."""
+        """Return the content as this session sees it: the state with the staged changes."""
         return State(entries=self.state.entries, changes={**self.state.changes, **self.staged})
 
     def read_like(self, other: "WriteSession") -> None:
-        """Take over what another session has read, so that this one depends on it too."""
+        """Add what another session has read, so that this one depends on it too."""
         self.read_keys |= other.read_keys
         self.read_prefixes |= other.read_prefixes
         self.read_ranges |= other.read_ranges
@@ -83,12 +83,12 @@ class WriteSession:
         self.staged[key] = value
 
     def delete(self, key: str) -> None:
-        """Remove a key; one that is not there is not an error."""
+        """Remove a key; a missing one is ignored."""
         _check_key(key)
         self.staged[key] = None
 
     def moved_keys(self, newer: State) -> tuple[str, ...]:
-        """Keys this session read that have another value in a newer state."""
+        """Return the keys this session read that have another value in a newer state."""
         moved = {key for key in self.read_keys if newer.get(key) != self.state.get(key)}
         scans = [(self.state.scan(prefix), newer.scan(prefix)) for prefix in self.read_prefixes]
         scans += [(self.state.range(*ends), newer.range(*ends)) for ends in self.read_ranges]
@@ -107,5 +107,5 @@ def _check_key(key: str) -> None:
         raise InvalidArgument(
             f"the key {key!a} has no UTF-8 form",
             offset=error.start,
-            hint="Leave out half surrogates: no file could hold them",
+            hint="Remove lone surrogates",
         ) from error

@@ -1,8 +1,8 @@
 """The folded content of a manifest store at one segment, as a value.
 
-A state is a checkpoint's entries under the records of the segments since. Applying a segment makes
-a new state that shares the entries, so its cost follows the segment and the distance to the
-checkpoint, never the table; a holder of the old state keeps it unchanged.
+A state is the entries of a checkpoint, overlaid with the records of the segments since. Applying a
+segment returns a new state that shares the entries, so its cost depends on the segment and the
+distance to the checkpoint, not on the table; the old state does not change.
 """
 
 from bisect import bisect_left
@@ -13,8 +13,8 @@ from typing import Final
 Records = Mapping[str, bytes | None]
 """Changes by key; None deletes."""
 
-# How many decided transactions a checkpoint names. A writer that learns its outcome later than
-# this many commits gets OutcomeUnknown.
+# How many decided transactions a checkpoint names. A writer that asks for its outcome after more
+# commits than this gets OutcomeUnknown.
 RECENT_TRANSACTIONS_MAX: Final = 1024
 
 
@@ -44,27 +44,27 @@ class State:
     checkpoint: int = 0
     entries: Entries = field(default_factory=Entries)
     changes: dict[str, bytes | None] = field(default_factory=dict)
-    """Records of the segments after the checkpoint, newest wins."""
+    """Records of the segments after the checkpoint; the newest wins."""
     change_bytes: int = 0
     recent: tuple[Decided, ...] = ()
 
     def get(self, key: str) -> bytes | None:
-        """Value of a key."""
+        """Return the value of a key."""
         if key in self.changes:
             return self.changes[key]
         return self.entries.by_key.get(key)
 
     def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys that start with `prefix`, ascending, beginning after `after`."""
+        """Yield keys that start with `prefix`, ascending, starting after `after`."""
         floor = prefix if after is None else max(prefix, after + "\0")
         return self._merged(floor, lambda key: key.startswith(prefix))
 
     def range(self, low: str, high: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys from `low` on, ascending, up to `high` and without it; None has no end."""
+        """Yield keys from `low`, ascending, below `high`; None has no end."""
         return self._merged(low, lambda key: high is None or key < high)
 
     def _merged(self, floor: str, belongs: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-        """Entries under the changes, from `floor` on, as long as the keys belong."""
+        """Yield entries overlaid with changes, from `floor`, while the keys belong."""
         keys = self.entries.keys
         changed = sorted(key for key in self.changes if key >= floor and belongs(key))
         position = bisect_left(keys, floor)
@@ -106,7 +106,7 @@ class State:
     def folded(
         self, fold_entries: Callable[[dict[str, bytes]], dict[str, bytes]] | None = None
     ) -> "State":
-        """Return the same content as a checkpoint, rewritten where a function is given."""
+        """Return the same content as a checkpoint, rewritten by the function if there is one."""
         entries = dict(self.scan(""))
         if fold_entries is not None:
             entries = dict(sorted(fold_entries(entries).items()))
@@ -139,7 +139,7 @@ class State:
         return self.recent[-1].transaction if self.recent else b""
 
     def transaction_of(self, segment: int) -> bytes | None:
-        """Which transaction got a segment, as far back as is remembered."""
+        """Return the transaction that got a segment; None when it is too old to be remembered."""
         for decided in reversed(self.recent):
             if decided.segment == segment:
                 return decided.transaction

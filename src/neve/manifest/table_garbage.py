@@ -1,23 +1,23 @@
-"""Expiring Versions and deleting what none of the others reaches, in recorded phases.
+"""Garbage of a table: expiring Versions and deleting unreachable files, in recorded phases.
 
     plan      computed     which Versions expire and which files are unreachable; nothing written
     apply     committed    the Versions leave the manifest; the files are listed under gc/<id>-<n>
-    delete    files gone   when no lease or live intent holds them back; then the list leaves too
+    delete    files gone   when no lease or live intent holds them back; then the list is removed
 
-A crash between two phases leaves records that the next run goes on with. Every phase may be
+A crash between two phases leaves records that the next run continues with. Every phase may be
 repeated.
 
-MANIFEST-E1  Kept are the last `retention.versions` Versions, all that were current within
+MANIFEST-E1  These Versions are kept: the last `retention.versions`, all that were current within
              `retention.milliseconds`, the current one, tagged ones and leased ones. Times of
              Versions never run back: those committed after a clock far ahead all have its time.
-             Their age is counted from when a collector saw them. A reader of history keeps all from
-             its first Version on.
+             Their age counts from when a collector saw them. A reader of history keeps all from its
+             first Version on.
 MANIFEST-E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and
-             no unexpired lease is on a Version that this plan or one before it let go: Versions
+             no unexpired lease is on a Version that this plan or an earlier one expired: Versions
              share files. A rollback brings old files back, so the Versions after the oldest kept
              one count too, and so do those committed since the plan.
 MANIFEST-E3  Only files under the table's own `data/` and `deletes/` are ever deleted.
-MANIFEST-E4  Files of jobs that did not commit are looked for by the beginnings of names they
+MANIFEST-E4  Files of jobs that did not commit are found by the name prefixes that the jobs
              announced, for a day: a job that slept may write one more. First the files are listed,
              then the state is read: the writer of each has announced it before, and may have
              committed it.
@@ -54,17 +54,17 @@ from neve.storage.table_paths import check_path
 
 _FORMAT: Final = 1
 _SWEEP_MS: Final = 24 * 60 * 60 * 1000
-_RECORD_PATHS_MAX: Final = 2_048  # so that a record of the longest names is a document still
+_RECORD_PATHS_MAX: Final = 2_048  # so that even a record of the longest names fits into a document
 _RANGE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})", re.ASCII)
-_ANY_VERSION: Final = 0  # what a lease that cannot be read counts for
+_ANY_VERSION: Final = 0  # the version of a lease that cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcPlan:
-    """What one run would let go."""
+    """What one run would expire and delete."""
 
     base_version: int
-    """The current Version when the plan was made."""
+    """The Version that was current when the plan was made."""
     oldest_before: int
     oldest_after: int
     kept_versions: tuple[int, ...]
@@ -73,16 +73,16 @@ class GcPlan:
     paths: tuple[str, ...]
     """Files that no kept Version reaches, relative to the table."""
     leases: tuple[Lease, ...] = ()
-    """Those without which fewer Versions would be kept."""
+    """Leases without which fewer Versions would be kept."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to let go."""
+        """Whether there is nothing to expire or delete."""
         return not self.expired_versions
 
     @property
     def let_go(self) -> tuple[tuple[int, int], ...]:
-        """Versions that are not kept once the plan is applied, whenever they went: as ranges."""
+        """Ranges of all Versions that have expired once the plan is applied."""
         kept = (0, *sorted(self.kept_versions), self.oldest_after)
         return tuple(
             (before + 1, after - 1) for before, after in pairwise(kept) if before + 1 < after
@@ -111,7 +111,7 @@ class TableGarbage:
     def compute_gc_plan(
         self, *, keep_last: int | None = None, older_than_ms: int | None = None
     ) -> GcPlan:
-        """Find out what retention lets go now; the arguments override the table's own."""
+        """Compute what retention expires now; the arguments override the table's own."""
         session = self._store.read()
         head = self._versions.head_in(session)
         leases = self._leased(head.last_transaction_ms)
@@ -140,7 +140,7 @@ class TableGarbage:
         alone: Iterable[int],
         kept: Iterable[int],
     ) -> tuple[str, ...]:
-        """Files that only Versions below `oldest` reach, the kept ones among them excepted."""
+        """Return files that only expired Versions below `oldest` reach."""
         candidates = self._reached(session, alone)
         if oldest > head.oldest_version:
             candidates |= self._reached(session, (head.oldest_version,))
@@ -150,7 +150,7 @@ class TableGarbage:
         return tuple(sorted(candidates - reachable))
 
     def apply_gc_plan(self, plan: GcPlan) -> str | None:
-        """Commit a plan; return the id under which its files await deleting, None when empty.
+        """Commit a plan; return the id of its list of files to delete, None when empty.
 
         Raises Conflict when the table's tags or retained Versions changed since the plan was made.
         """
@@ -163,8 +163,8 @@ class TableGarbage:
             tagged = set(self._work.tags_in(session).values())
             if head.oldest_version != plan.oldest_before or tagged & set(plan.expired_versions):
                 raise _plan_is_stale()
-            # What stays must be readable without the edits that leave. A full copy that this
-            # process sees may be in its checkpoint only, so it is written whatever is there.
+            # Kept Versions must be readable without the expired edits. A full copy that this
+            # process sees may be in its checkpoint only, so it is always written.
             for number in (*plan.kept_versions, plan.oldest_after):
                 version = self._version_to_keep(session, number)
                 if number >= plan.oldest_before:
@@ -195,12 +195,12 @@ class TableGarbage:
         find: Callable[[str], Iterable[str]],
         settle: Callable[[], None] | None = None,
     ) -> int:
-        """Delete the files of applied plans and of jobs that gave up, unless held back; how many.
+        """Delete files of applied plans and abandoned jobs, unless held back; return how many.
 
-        `delete` removes one file of the table by its relative path, if it is there.
-        With `settle` it may put that off until `settle` is called, before a list of files leaves.
-        `find` returns the paths that begin with a prefix.
-        Raises Corruption, before anything is deleted, for a record that no plan can have left.
+        `delete` removes one file of the table by its relative path, if it exists. With `settle` it
+        may defer that until `settle` is called, before a list of files is removed. `find` returns
+        the paths that begin with a prefix.
+        Raises Corruption, before anything is deleted, for a record that no plan can have written.
         """
         self._work.cancel_expired_intents()
         self._work.forget_finished_jobs()
@@ -243,7 +243,7 @@ class TableGarbage:
     ) -> int:
         if not records:
             return 0
-        # Leases come after the records: one that was taken before a plan was applied is seen here.
+        # Leases are read after the records, so that those taken before a plan was applied are seen.
         known_ms = self._versions.head_in(session).last_transaction_ms
         self._leases.remove_expired(known_ms=known_ms)
         leased = self._leased(known_ms)
@@ -251,7 +251,7 @@ class TableGarbage:
         for record in records:
             if _is_leased(_ANY_VERSION, leased) or any(map(record.concerns, leased)):
                 continue
-            # What was committed again since, under a name of old, leaves the record and stays.
+            # A path that was committed again since leaves the record, and its file stays.
             gone = [path for path in record.paths if path not in reachable]
             free = [path for path in gone if not path.startswith(announced)]
             for path in free:
@@ -264,13 +264,13 @@ class TableGarbage:
 
     def _forget_swept(self, swept: Iterable[Abandoned], held: Iterable[str]) -> None:
         for job in swept:
-            # One that ended a day ahead was ended by a clock that is wrong.
+            # A record from more than a day ahead was written by a wrong clock.
             is_over = abs(self._clock.now_ms() - job.ended_ms) >= _SWEEP_MS
             if is_over and not any(path.startswith(job.prefixes) for path in held):
                 self._work.forget_abandoned(job)
 
     def pending_paths(self) -> frozenset[str]:
-        """Files of applied plans that are not deleted yet."""
+        """Return files of applied plans that are not deleted yet."""
         return frozenset(
             path for record in self._applied(self._store.read()) for path in record.paths
         )
@@ -280,7 +280,7 @@ class TableGarbage:
             yield _decode_record(key, payload)
 
     def _reachable(self, session: Session) -> set[str]:
-        """Files that any retained Version reaches."""
+        """Return files that any retained Version reaches."""
         head = self._versions.head_in(session)
         alone = self._versions.kept_alone_in(session, head)
         reachable = self._reached(session, (*alone, head.oldest_version))
@@ -293,14 +293,14 @@ class TableGarbage:
             raise _plan_is_stale() from error
 
     def _reached(self, session: Session, numbers: Iterable[int]) -> set[str]:
-        """Files that any of these Versions reaches."""
+        """Return files that any of these Versions reaches."""
         paths: set[str] = set()
         for number in numbers:
             paths |= paths_of(self._versions.version_in(session, number))
         return paths
 
     def _brought(self, session: Session, first: int, last: int) -> set[str]:
-        """Files that the edits of these Versions brought into the table, or back into it."""
+        """Return files that the edits of these Versions added to the table, or brought back."""
         paths: set[str] = set()
         for number in range(first, last + 1):
             paths.update(self._versions.edit_message_in(session, number).brought)
@@ -313,28 +313,28 @@ class TableGarbage:
         keep_last: int | None,
         older_than_ms: int | None,
     ) -> int:
-        """First Version that number and age retain (MANIFEST-E1)."""
+        """Return the first Version that number and age retain (MANIFEST-E1)."""
         count = head.retention.versions if keep_last is None else keep_last
         by_count = max(head.current_version - max(count, 1) + 1, head.oldest_version)
         aged = 0
         horizon_ms = older_than_ms
         if horizon_ms is None:
             now_ms, age_ms = self._clock.now_ms(), head.retention.milliseconds
-            # What is in the table has happened, even if a slow clock says otherwise.
+            # Times in the table have passed, even if a slow clock says otherwise.
             horizon_ms = max(now_ms, head.last_transaction_ms) - age_ms
             seen = _read_seen(session)
             aged = 0 if seen is None else seen.version_aged(now_ms, age_ms)
         number = head.oldest_version
         while number < by_count:
             following = self._versions.edit_message_in(session, number + 1)
-            # A Version is the table until the next one replaces it: it is as old as its successor.
+            # A Version is current until the next one replaces it: it is as old as its successor.
             if following.facts.timestamp_ms > horizon_ms and number >= aged:
                 break
             number += 1
         return number
 
     def _note_time(self) -> None:
-        """Note which Version is current, if its own time is ahead of the clock (MANIFEST-E1)."""
+        """Record which Version is current, if its time is ahead of the clock (MANIFEST-E1)."""
 
         def run(session: WriteSession) -> None:
             head = self._versions.head_in(session)
@@ -357,19 +357,19 @@ class TableGarbage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """That a Version was current at a time by a collector's clock."""
+    """The Version that was current at a time by a collector's clock."""
 
     version: int
     at_ms: int
     aged: int
-    """Versions below this one were seen replaced so long ago that age keeps them no more."""
+    """Age no longer keeps Versions below this one: they were replaced long ago."""
 
     def version_aged(self, now_ms: int, age_ms: int) -> int:
-        """First Version that age may keep."""
+        """Return the first Version that age may keep."""
         return self.version if now_ms - self.at_ms >= age_ms else self.aged
 
     def encode(self) -> bytes:
-        """Bytes of the document."""
+        """Return the bytes of the document."""
         return write_document(
             _FORMAT, {"version": self.version, "at_ms": self.at_ms, "aged": self.aged}
         )
@@ -428,11 +428,11 @@ def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
 
 
 def _nothing() -> None:
-    """Have nothing put off."""
+    """Do nothing: no deletion was deferred."""
 
 
 def _holding(leases: Iterable[Lease], *, kept: Collection[int]) -> tuple[Lease, ...]:
-    """Find the leases that keep one of these Versions, the one that was taken first ahead."""
+    """Return the leases that keep one of these Versions, the oldest first."""
     numbers = sorted(kept)
     found = [
         lease
@@ -447,7 +447,7 @@ def _is_leased(number: int, leases: Iterable[Lease]) -> bool:
 
 
 def _oldest_of_history(leases: Iterable[Lease], head: TableHead, oldest: int) -> int:
-    """First Version that stays because a reader of history needs the edits since it."""
+    """Return the first Version that stays because a reader of history needs its edits."""
     for lease in leases:
         if lease.last_version is not None and lease.last_version >= head.oldest_version:
             oldest = min(oldest, max(lease.version, head.oldest_version))
@@ -463,7 +463,7 @@ def _plan_is_stale() -> Conflict:
 
 
 def paths_of(version: Version) -> set[str]:
-    """Every file a Version reaches: data files and the files of their vectors."""
+    """Return every file that a Version reaches: data files and the files of their vectors."""
     paths = set(version.files)
     paths.update(file.vector.path for file in version.files.values() if file.vector is not None)
     return paths

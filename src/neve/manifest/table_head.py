@@ -2,13 +2,13 @@
 
     head               TableHead: the one record every commit reads and writes
     version/<n:020>    the edit that made Version n (MRUB)
-    state/<n:020>      Version n in full (MRUB); made by checkpoints, so that reading is short
+    state/<n:020>      Version n in full (MRUB); written by checkpoints, so that reading is fast
     schema/<n:010>     the schema of that id, as JSON         spec/<n:010>   the partition spec
     tag/<name>         a Version with a name; it is never expired
     txn/<app id>       last batch an application has committed
     job/<id>           the Version a job has committed
     intent/<id>        files a job is about to write; garbage collection leaves them alone
-    abandoned/<id>     beginnings of names of files that a job wrote and never committed
+    abandoned/<id>     name prefixes of files that a job wrote and never committed
     gc/<id>-<n>        files that no Version reaches any more and that are being deleted
     seen               when a collector saw a Version, if times of Versions are ahead of its clock
     reservation        a job that lost too many races and commits next
@@ -16,7 +16,7 @@
 
 MANIFEST-H1  current_version, flushed_sequence, last_sequence, next_log_number, wal_floor and
              writer_epoch never go down.
-MANIFEST-H2  A dropped table takes no commit any more.
+MANIFEST-H2  A dropped table accepts no more commits.
 MANIFEST-H3  Names from outside (tags, applications, jobs) are 1 to 255 bytes without control
              characters.
 """
@@ -54,47 +54,47 @@ _REFUSED_IN_NAME: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def version_key(number: int) -> str:
-    """Key of the edit that made a Version."""
+    """Return the key of the edit that made a Version."""
     return f"{VERSION_PREFIX}{number:020}"
 
 
 def state_key(number: int) -> str:
-    """Key of a Version in full."""
+    """Return the key of a Version in full."""
     return f"{STATE_PREFIX}{number:020}"
 
 
 def schema_key(schema_id: int) -> str:
-    """Key of a schema."""
+    """Return the key of a schema."""
     return f"{SCHEMA_PREFIX}{schema_id:010}"
 
 
 def spec_key(spec_id: int) -> str:
-    """Key of a partition spec."""
+    """Return the key of a partition spec."""
     return f"{SPEC_PREFIX}{spec_id:010}"
 
 
 def tag_key(name: str) -> str:
-    """Key of a tag; raises InvalidArgument (MANIFEST-H3)."""
+    """Return the key of a tag; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(TAG_PREFIX, "tag", name)
 
 
 def transaction_key(application: str) -> str:
-    """Key of an application's last batch; raises InvalidArgument (MANIFEST-H3)."""
+    """Return the key of an application's last batch; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(TRANSACTION_PREFIX, "writing application", application)
 
 
 def job_key(job_id: str) -> str:
-    """Key of a finished job; raises InvalidArgument (MANIFEST-H3)."""
+    """Return the key of a finished job; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(JOB_PREFIX, "job", job_id)
 
 
 def intent_key(job_id: str) -> str:
-    """Key of an intent; raises InvalidArgument (MANIFEST-H3)."""
+    """Return the key of an intent; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(INTENT_PREFIX, "job", job_id)
 
 
 def abandoned_key(job_id: str) -> str:
-    """Key of what a job left behind; raises InvalidArgument (MANIFEST-H3)."""
+    """Return the key of an abandoned job; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(ABANDONED_PREFIX, "job", job_id)
 
 
@@ -116,7 +116,7 @@ def read_tag(value: bytes, *, path: str) -> int:
 def _named_key(prefix: str, what: str, name: str) -> str:
     if not isinstance(name, str):
         raise InvalidArgument(
-            f"the name of a {what} is text, not {type(name).__name__}", hint="Write 'name'"
+            f"the name of a {what} is a str, not {type(name).__name__}", hint="Pass a str"
         )
     if not name or _REFUSED_IN_NAME.search(name) or len(name.encode()) > _NAME_BYTES_MAX:
         shown = name if len(name) <= _NAME_BYTES_MAX else f"{name[:40]}…"
@@ -143,7 +143,7 @@ class Reservation:
     until_ms: int
 
     def encode(self) -> bytes:
-        """Bytes of the document."""
+        """Return the bytes of the document."""
         return write_document(_FORMAT, {"job_id": self.job_id, "until_ms": self.until_ms})
 
     @classmethod
@@ -153,16 +153,16 @@ class Reservation:
         return cls(job_id=document.text("job_id"), until_ms=document.integer("until_ms"))
 
     def is_in_force(self, now_ms: int) -> bool:
-        """Whether others wait still.
+        """Whether others still wait.
 
-        One that would hold for longer than any may was made before the clock jumped back.
+        A reservation that seems to last longer than allowed was made before the clock jumped back.
         """
         return 0 < self.until_ms - now_ms <= RESERVATION_MS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHead:
-    """Where a table stands."""
+    """The current state of a table."""
 
     table_id: str
     table_uuid: str
@@ -182,7 +182,7 @@ class TableHead:
     retention: Retention = Retention()
 
     def encode(self) -> bytes:
-        """Bytes of the document."""
+        """Return the bytes of the document."""
         return write_document(
             _FORMAT,
             {
@@ -211,7 +211,7 @@ class TableHead:
         return _decode_head(payload, path)
 
     def advanced(self, change: "HeadChange", *, versions: int, now_ms: int) -> "TableHead":
-        """Return the head after a commit of so many Versions."""
+        """Return the head after a commit of `versions` Versions."""
         return replace(
             self,
             current_version=self.current_version + versions,
@@ -234,7 +234,7 @@ class TableHead:
         return replace(self, writer_epoch=epoch)
 
     def as_dropped(self) -> "TableHead":
-        """Return the head that takes no commit any more."""
+        """Return the head that accepts no more commits."""
         return replace(self, dropped=True)
 
     def retaining_from(self, oldest_version: int) -> "TableHead":
@@ -244,10 +244,10 @@ class TableHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadChange:
-    """What a commit asserts and changes besides files; None leaves a value as it is."""
+    """What a commit asserts and changes besides files; None leaves a value unchanged."""
 
     writer_epoch: int | None = None
-    """Asserted: the live writer's commits are refused once another one has taken over."""
+    """Asserted: a writer's commits are refused once another one has taken over."""
     schema_id: int | None = None
     spec_id: int | None = None
     sort_order: str | None = None
@@ -266,20 +266,20 @@ class HeadChange:
     """Asserted: the Version whose files a rollback brings back is still retained."""
 
     def __post_init__(self) -> None:
-        # Not bool, which counts as int, nor what only the type checker would refuse: the number is
-        # stored, and compared with that of every later batch.
+        # Refuse bool, which is an int, and any other type: the number is stored, and compared with
+        # that of every later batch.
         if self.application is not None:
             name, batch = self.application
             if type(batch) is not int:
                 raise InvalidArgument(
                     f"batch {batch!a} of application {name!a} is not a whole number",
-                    hint="Count batches from 0",
+                    hint="Number batches from 0",
                 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What a committer takes for granted about the table; None requires nothing."""
+    """What a committer requires of the table; None requires nothing."""
 
     version: int | None = None
     """The current Version."""
@@ -292,7 +292,7 @@ class Requirements:
     table_uuid: str | None = None
 
     def check(self, head: TableHead, *, path: str) -> None:
-        """Raise CatalogConflict, naming in `keys` what is otherwise than required."""
+        """Raise CatalogConflict, with `keys` that name the unmet requirements."""
         found = {
             "version": (self.version, head.current_version),
             "schema_id": (self.schema_id, head.schema_id),
@@ -313,7 +313,7 @@ class Requirements:
                 f"a requirement of the commit is not met: {', '.join(words)}",
                 keys=tuple(unmet),
                 path=path,
-                hint="Read the table again and decide again",
+                hint="Read the table again and repeat the change",
             )
 
 
@@ -346,6 +346,6 @@ def _decode_head(payload: bytes, path: str) -> TableHead:
     )
     if not 1 <= head.oldest_version <= head.current_version:
         raise Corruption(
-            f"versions {head.oldest_version} to {head.current_version} make no sense", path=path
+            f"versions {head.oldest_version} to {head.current_version} are not a range", path=path
         )
     return head

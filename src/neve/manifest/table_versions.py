@@ -1,16 +1,16 @@
-"""TableVersions: the truth about one table: its head, its Versions, its schemas and specs.
+"""TableVersions: commits to one table: its head, Versions, schemas and specs.
 
 Steps of a commit, one transaction of the table's manifest store:
 
-1. read the head; a batch or job that is already committed is answered with its Version
+1. read the head; for a batch or job that is already committed, return its Version
 2. refuse a dropped table, a fenced writer, a cancelled intent, a foreign reservation
 3. the edit's base must be the current Version: otherwise Conflict, and the committer rebases
 4. check the invariants, apply the edits, number the Versions and their rows
 5. write the edits and the new head
 
-A committer that does not know the newest Version beforehand passes a function instead of edits. It
-is called in step 3 with the Version that the transaction sees, so that concurrent committers of one
-process end in one segment, each on the Version of the one before.
+A committer that does not know the newest Version in advance passes a function instead of edits.
+Step 3 calls it with the Version that the transaction sees, so that concurrent committers of one
+process end up in one segment, each on the Version of the one before.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ _FORMAT: Final = 1
 _OPERATIONS_ON_OLD_ROWS: Final = frozenset({Operation.REPLACE, Operation.ROLLBACK})
 
 MakeEdits = Callable[[WriteSession, TableSnapshot], Sequence[VersionEdit]]
-"""From the Version that a transaction sees to the edits on it; may be called more than once."""
+"""Returns the edits for the Version that a transaction sees; may be called more than once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +65,18 @@ class Committed:
     is_repeat: bool
     """The same batch, job or change was committed before; nothing was written now."""
     has_version: bool = False
-    """Whether it made a Version, and did not only change the head."""
+    """Whether it made a Version, instead of only changing the head."""
 
 
 class TableVersions(VersionReader):
-    """Versions of one table in a manifest store of their own; safe for many threads."""
+    """Versions of one table in its own manifest store; safe for many threads."""
 
     def __init__(self, store: ManifestStore, *, clock: Clock) -> None:
         super().__init__(store)
         self._clock = clock
 
     def create(self, head: TableHead, *, schema: str, spec: str, edit: VersionEdit) -> Committed:
-        """Commit Version 1; a table of the same uuid is left as it is (a create that was cut)."""
+        """Commit Version 1; an existing table of the same uuid, from an earlier try, stays."""
 
         def run(session: WriteSession) -> Committed:
             existing = session.get(HEAD_KEY)
@@ -112,10 +112,10 @@ class TableVersions(VersionReader):
         spec: str | None = None,
         requirements: Requirements | None = None,
     ) -> Committed:
-        """Commit edits, each as a Version of its own, all or none.
+        """Commit edits, each as its own Version, all or none.
 
-        `schema` and `spec` are new ones, for the ids that `change` names. Raises Conflict when the
-        first edit's base is no longer current, CatalogConflict when a requirement is not met.
+        `schema` and `spec` are new, for the ids that `change` names. Raises Conflict when the first
+        edit's base is no longer current, CatalogConflict when a requirement is not met.
         """
 
         def as_given(_session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
@@ -142,10 +142,10 @@ class TableVersions(VersionReader):
         spec: str | None = None,
         requirements: Requirements | None = None,
     ) -> Committed:
-        """Commit the edits that a function makes of the newest Version, in one transaction.
+        """Commit the edits that a function makes for the newest Version, in one transaction.
 
-        The function may be called by another thread that commits for this one, and while others
-        wait: what takes long is done before. It must not commit through this handle.
+        Another thread that commits for this one may call the function, while others wait: do slow
+        work before. It must not commit through this handle.
         """
 
         def run(session: WriteSession) -> Committed:
@@ -194,8 +194,8 @@ class TableVersions(VersionReader):
         """Assign row ids and a data sequence number to new files, and a time to the commit.
 
         The time does not run backwards. Files that a rollback brings back keep what they had.
-        Rows that are new are committed at that time. Those of a rewrite or a rollback were
-        committed before: their files say when, as far as that is known.
+        New rows are committed at that time. Rows of a rewrite or a rollback were committed before:
+        their files say when, as far as known.
         """
         now_ms = self._clock.now_ms()
         if version is not None:
@@ -218,7 +218,7 @@ class TableVersions(VersionReader):
         return replace(edit, added=tuple(added), facts=replace(edit.facts, timestamp_ms=now_ms))
 
     def committed_before(self, change: HeadChange) -> Committed | None:
-        """Find out whether this very batch or job is committed already.
+        """Return the outcome of this batch or job if it is already committed.
 
         Raises InvalidArgument for a batch of an application that has committed a later one.
         """
@@ -233,7 +233,7 @@ class TableVersions(VersionReader):
         return None if done is None else done.integer("batch")
 
     def repeat_in(self, session: Session, head: TableHead, asked: HeadChange) -> Committed | None:
-        """Return the outcome of this very batch or job, if a session sees it committed."""
+        """Return the outcome of this batch or job, if a session sees it committed."""
         number: int | None = None
         if asked.application is not None:
             name, batch = asked.application
@@ -256,13 +256,13 @@ class TableVersions(VersionReader):
             raise Fenced(
                 f"writer epoch {asked.writer_epoch} has ended; the table is at {head.writer_epoch}",
                 path=self._path,
-                hint="Another writer took the table over: open it again to write",
+                hint="Open the table again to write: another writer took it over",
             )
         if asked.intent_id is not None and not session.get(intent_key(asked.intent_id)):
             raise Fenced(
                 f"the intent of job {asked.intent_id} is gone",
                 path=self._path,
-                hint="The job took longer than its deadline and its files may be deleted: rerun it",
+                hint="Rerun the job: its deadline has passed, and its files may be deleted",
             )
         payload = session.get(RESERVATION_KEY)
         if payload is None:
@@ -315,11 +315,11 @@ class TableVersions(VersionReader):
             session.delete(intent_key(asked.intent_id))
 
     def _stage_text(self, session: WriteSession, key: str, text: str) -> None:
-        """Write a schema or spec; the meaning of an id never changes."""
+        """Write a schema or spec; an id never changes its meaning."""
         payload = text.encode()
         if session.get(key) not in {None, payload}:
             raise Conflict(
-                f"{key} belongs to another definition already",
+                f"{key} already belongs to another definition",
                 keys=(key,),
                 path=self._path,
                 hint="Read the table again and take the next id",
@@ -339,7 +339,7 @@ class TableVersions(VersionReader):
 
 @lru_cache(maxsize=16)
 def _last_column_id(schema: bytes) -> int:
-    """Return the highest field id that a schema has given out; 0 when its JSON does not say."""
+    """Return the highest field id that a schema has assigned; 0 when its JSON does not say."""
     found = parse_object(schema.decode()).get("last-column-id")
     return found if isinstance(found, int) else 0
 
@@ -350,8 +350,8 @@ def _refuse_earlier(application: str, batch: int, *, last: int, path: str) -> No
         raise InvalidArgument(
             f"batch {batch} of {application!a} comes after its batch {last:,}, which is committed",
             path=path,
-            hint="An application counts its batches up. One that starts over, as a stream with a "
-            "new checkpoint does, needs another name; or go on with the checkpoint of before",
+            hint="Number the batches of an application in ascending order. If it starts over, as a "
+            "stream with a new checkpoint does, choose another name or use the old checkpoint",
         )
 
 
@@ -366,5 +366,5 @@ def _check_edits(edits: Sequence[VersionEdit], asked: HeadChange) -> None:
     if is_rollback and asked.restored_version is None:
         raise InvalidArgument(
             "a rollback does not say which version it restores",
-            hint="Name it in `restored_version`, so that its files cannot be deleted meanwhile",
+            hint="Set `restored_version`, so that its files cannot be deleted in the meantime",
         )

@@ -1,4 +1,4 @@
-"""Bytes of Versions and of the edits between them; both are a `Manifest` in an MRUB frame.
+"""The encoding of Versions and edits: both are a `Manifest` in an MRUB frame.
 
     form     file status   holds
     ─────    ───────────   ──────────────────────────────────────────────────────────────
@@ -14,23 +14,19 @@
     timestamp_ms, summary       last_updated_ms, properties
     operation, schema_id, …     fields of the same name
 
-MANIFEST-C1  What one side writes the other reads: both check what `version_checks` says, as
-             InvalidArgument before anything is written and as Corruption after anything is read.
+MANIFEST-C1  Whatever is written can be read: both sides check MANIFEST-F1 to MANIFEST-F3, with
+             InvalidArgument before anything is written and Corruption after anything is read.
 MANIFEST-C2  An unknown form, status, format or operation was written by a newer neve and is
              refused, because its meaning may matter; so are delete files, which neve does not
              apply.
-MANIFEST-C3  Unknown fields of a manifest and of its whole files are carried along in `unread`, so
-             that an older neve that folds a newer one's edits into a state loses none of them.
-
-What a Version or an edit must be like to be stored and read back.
-
+MANIFEST-C3  Unknown fields of a manifest and of its whole files are kept in `unread`, so that an
+             older neve that folds a newer one's edits into a state loses none of them.
 MANIFEST-F1  No number is negative, and each fits the field that stores it: 31 bits for ids and
              levels, 32 for checksums, 63 for the others.
 MANIFEST-F2  Every path could be a file of the table's store: nothing absolute, no `..`.
 MANIFEST-F3  No file is named twice among those of a Version, those added, or those removed.
 
-These rules are about storing. Which Versions may be published is the matter of
-`neve.manifest.invariants`.
+These rules are about storing. `neve.manifest.invariants` decides which Versions may be published.
 """
 
 import copy
@@ -64,7 +60,7 @@ _INT64_BITS: Final = 63
 
 
 def check_version_fits(version: Version) -> None:
-    """Refuse, with InvalidArgument, a Version that could not be read back."""
+    """Raise InvalidArgument for a Version that could not be read back."""
     what = f"version {version.number}"
     _check_numbers(
         what,
@@ -90,7 +86,7 @@ def check_version_fits(version: Version) -> None:
 
 
 def check_edit_fits(edit: VersionEdit) -> None:
-    """Refuse, with InvalidArgument, an edit that could not be read back."""
+    """Raise InvalidArgument for an edit that could not be read back."""
     what = f"the edit of version {edit.base}"
     _check_numbers(what, _INT64_BITS, base=edit.base, number=edit.base + 1)
     _check_facts(what, edit.facts)
@@ -162,8 +158,7 @@ def _check_file_numbers(file: DataFile) -> None:
 
 def _check_statistics(path: str, column: ColumnStatistics) -> None:
     nan_count = column.nan_count or 0
-    # A state has more of these than of anything else. One look at all bits: an OR keeps every sign
-    # and every high bit.
+    # A state has mostly these. One check covers all: an OR keeps every sign and every high bit.
     counts = column.compressed_bytes | column.value_count | column.null_count | nan_count
     if not (counts >> _INT64_BITS or column.field_id >> _INT32_BITS):
         return
@@ -201,7 +196,7 @@ def _check_segments(what: str, segments: tuple[WalSegmentRef, ...]) -> None:
 
 def _check_numbers(what: str, bits: int, **numbers: int) -> None:
     for name, number in numbers.items():
-        if number >> bits:  # also of a negative number: the shift keeps its sign
+        if number >> bits:  # also true for a negative number: the shift keeps its sign
             raise InvalidArgument(
                 f"{name} {number} of {what} is not between 0 and 2^{bits} - 1",
                 hint="Pass the number that was counted or measured",
@@ -222,7 +217,7 @@ _FIELDS_WHEN_MARKED: Final = _VECTOR_FIELDS | {"path"}
 
 
 def encode_version(version: Version) -> bytes:
-    """Bytes of a whole Version; raises InvalidArgument when it could not be read back."""
+    """Return the bytes of a whole Version; raises InvalidArgument if they could not be read."""
     check_version_fits(version)
     with _refusing_what_protobuf_cannot_hold():
         manifest = manifest_of(version.facts, number=version.number, parent=version.parent)
@@ -235,7 +230,7 @@ def encode_version(version: Version) -> bytes:
 
 
 def encode_edit(edit: VersionEdit) -> bytes:
-    """Bytes of an edit; raises InvalidArgument when it could not be read back."""
+    """Return the bytes of an edit; raises InvalidArgument if they could not be read."""
     check_edit_fits(edit)
     with _refusing_what_protobuf_cannot_hold():
         manifest = manifest_of(edit.facts, number=edit.base + 1, parent=edit.base or None)
@@ -295,7 +290,7 @@ def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditMessage:
-    """An edit whose new files are still messages: quick to read, their facts not checked yet."""
+    """An edit whose new files are still messages: fast to read, but their facts are unchecked."""
 
     base: int
     facts: VersionFacts
@@ -305,7 +300,7 @@ class EditMessage:
 
     @property
     def brought(self) -> Iterator[str]:
-        """Paths of the files that it brings into the table, vectors included."""
+        """Yield the paths of files that it adds to the table, including vectors."""
         for ref in self.added:
             yield ref.path
             if ref.HasField("dv_path"):
@@ -315,7 +310,7 @@ class EditMessage:
 
 
 def read_edit(frame: bytes, *, path: str) -> EditMessage:
-    """Read an edit but for the facts of its new files; raises Corruption naming `path`."""
+    """Read an edit except the facts of its new files; raises Corruption naming `path`."""
     manifest = manifest_in(frame, mrub_pb2.FORM_EDIT, path)
     added: list[mrub_pb2.DataFileRef] = []
     removed: list[str] = []
@@ -349,7 +344,7 @@ def read_edit(frame: bytes, *, path: str) -> EditMessage:
 
 
 def manifest_of(facts: VersionFacts, *, number: int, parent: int | None) -> mrub_pb2.Manifest:
-    """Return the message of a commit's facts; raises ValueError, DecodeError for foreign bytes."""
+    """Return the message for a commit's facts; raises ValueError, DecodeError for foreign bytes."""
     manifest = mrub_pb2.Manifest(
         snapshot_id=number,
         sequence_number=number,
@@ -425,7 +420,7 @@ def _refusing_what_protobuf_cannot_hold() -> Iterator[None]:
     except (ValueError, DecodeError) as error:
         raise InvalidArgument(
             f"a version cannot be stored: {error}",
-            hint="Texts must have a UTF-8 form, and `unread` must come from a stored version",
+            hint="Use texts with a UTF-8 form, and `unread` from a stored version",
         ) from error
 
 
@@ -439,7 +434,7 @@ def manifest_in(frame: bytes, form: mrub_pb2.Form, path: str) -> mrub_pb2.Manife
         raise _newer(f"manifest form {manifest.form} is unknown", path)
     if manifest.form != form:
         found, wanted = mrub_pb2.Form.Name(manifest.form), mrub_pb2.Form.Name(form)
-        raise _damaged(f"a manifest of {found} stands where {wanted} belongs", path)
+        raise _damaged(f"a manifest of {found} is where {wanted} belongs", path)
     if manifest.delete_files:
         raise _newer("a version names delete files, which this neve does not apply", path)
     if manifest.sequence_number != manifest.snapshot_id:
@@ -554,7 +549,7 @@ def _segments_of(refs: Iterable[mrub_pb2.WalSegmentRef]) -> tuple[WalSegmentRef,
 
 
 def _unread_of(message: mrub_pb2.Manifest | mrub_pb2.DataFileRef) -> bytes:
-    """Return the fields that have no name here: what is left when all that have one are cleared."""
+    """Return the unknown fields: what is left when all known ones are cleared."""
     if not len(UnknownFieldSet(message)):
         return b""
     rest = copy.deepcopy(message)
@@ -564,7 +559,7 @@ def _unread_of(message: mrub_pb2.Manifest | mrub_pb2.DataFileRef) -> bytes:
 
 
 def _shown(ref: mrub_pb2.DataFileRef) -> str:
-    """Quote a path that is not checked yet, so that it stays on one short line."""
+    """Quote a path that is not checked yet as one short line."""
     return f"{ref.path[:80]!a}"
 
 

@@ -1,13 +1,13 @@
-"""What a checkpoint of a table's version store holds: some Versions in full, and edits between.
+"""Folding of a table's version store for a checkpoint: some Versions in full, and edits between.
 
-Kept in full: the oldest retained one, older ones that tags or leases kept when their neighbours
-expired, every thousandth, and the newest. So reading the newest Version costs the edits since the
-checkpoint, and reading any retained one at most a thousand. A full one that is there already stays
-as it is, byte for byte, and so do the records of files that no edit since has touched.
+These Versions are kept in full: the oldest retained one, older ones that tags or leases kept when
+their neighbours expired, every thousandth, and the newest. So reading the newest Version costs the
+edits since the checkpoint, and reading any retained one at most a thousand. An existing full
+Version stays as it is, byte for byte, and so do the records of files that no edit since touched.
 
-Edits are folded on the stored message of a Version: folding by way of values would read and write
-every fact of every file again. The bytes are those that `encode_version` returns for the same
-Version. Facts of files are checked when a Version is read, as they were before they were written.
+Edits are folded into the stored message of a Version: folding values would decode and encode every
+fact of every file again. The bytes are those that `encode_version` returns for the same Version.
+Facts of files are checked when a Version is read, and before it is written.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from neve.model.version import VersionFacts
 
 
 class FoldedState:
-    """A Version on its way through the edits after it; changes with each."""
+    """A Version that edits are applied to, one after another."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -43,7 +43,7 @@ class FoldedState:
 
     @classmethod
     def read(cls, frame: bytes, *, path: str) -> "FoldedState":
-        """Begin with a Version stored in full; raises Corruption."""
+        """Start from a Version stored in full; raises Corruption."""
         state = cls()
         state._files = manifest_in(frame, mrub_pb2.FORM_STATE, path)
         state.number = state._files.snapshot_id
@@ -55,7 +55,7 @@ class FoldedState:
         return state
 
     def apply(self, edit: EditMessage) -> None:
-        """Go on to the next Version; raises Corruption when the edit does not fit."""
+        """Advance to the next Version; raises Corruption when the edit does not fit."""
         if edit.base != self.number:
             raise Corruption(f"an edit of version {edit.base} cannot follow version {self.number}")
         self.number += 1
@@ -77,12 +77,12 @@ class FoldedState:
             self._positions[added.path] = len(self._files.data_files)
             ref = self._files.data_files.add()
             ref.CopyFrom(added)
-            ref.ClearField("status")  # it exists, from now on
+            ref.ClearField("status")  # it exists from now on
             if ref.HasField("first_row_id"):
                 self._next_row_id = max(self._next_row_id, ref.first_row_id + ref.num_rows)
 
     def encode(self) -> bytes:
-        """Bytes of the Version in full."""
+        """Return the bytes of the Version in full."""
         if self._stored is not None:
             return self._stored
         assert self._facts is not None, "a Version begins with an edit"
@@ -113,13 +113,13 @@ _FULL_EVERY: Final = 1_000
 
 
 def fold_versions(entries: dict[str, bytes]) -> dict[str, bytes]:
-    """Add Versions in full that are worth their room, and drop those that no longer are."""
+    """Add full Versions that are worth their space, and drop those that no longer are."""
     payload = entries.get(HEAD_KEY)
     if payload is None:
         return entries
     head = TableHead.decode(payload, path=HEAD_KEY)
     if head.dropped and version_key(head.current_version) not in entries:
-        # It is forgotten but for its head; full copies were left by processes that had not heard.
+        # Only its head is left; full copies are from processes that did not know yet.
         return {key: value for key, value in entries.items() if not key.startswith(STATE_PREFIX)}
     folded = {
         key: value
@@ -134,12 +134,12 @@ def fold_versions(entries: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def tag_value(number: int) -> bytes:
-    """Bytes of a tag: the number of its Version."""
+    """Return the bytes of a tag: the number of its Version."""
     return str(number).encode()
 
 
 def _states_since_a_full_one(entries: dict[str, bytes], number: int) -> Iterator[FoldedState]:
-    """Fold the newest Version out of the nearest full one; yield each on the way."""
+    """Fold from the nearest full Version to the newest one; yield each on the way."""
     at = number
     while at > 0 and state_key(at) not in entries:
         at -= 1

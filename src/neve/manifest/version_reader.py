@@ -1,12 +1,12 @@
 """VersionReader: the head, Versions, schemas and specs of one table, as a session sees them.
 
-A commit stores only its edit. A Version is read as the nearest one stored in full, and the edits
-since; checkpoints of the store add the newest one in full.
+A commit stores only its edit. To read a Version, read the nearest one stored in full and apply the
+edits since; checkpoints of the store add the newest one in full.
 
-MANIFEST-R1  Whether a Version is retained is asked of the store each time, never of what this
-             process remembers: files of one that has expired may be gone.
-MANIFEST-R2  Remembered by number are only Versions that are committed. What a transaction has
-             merely staged is known by its bytes, which no other transaction can have.
+MANIFEST-R1  The store decides each time whether a Version is retained, never the memory of this
+             process: files of an expired Version may be gone.
+MANIFEST-R2  Only committed Versions are remembered by number. A Version that a transaction has only
+             staged is identified by its bytes, which no other transaction can have.
 """
 
 from collections import OrderedDict
@@ -48,7 +48,7 @@ from neve.storage.table_paths import check_path
 
 _VERSIONS_KEPT: Final = 16
 _EDITS_KEPT: Final = 256
-_EDIT_BYTES_KEPT: Final = 64 << 10  # most of one that is kept
+_EDIT_BYTES_KEPT: Final = 64 << 10  # largest edit that is kept
 
 Session = ReadSession | WriteSession
 
@@ -63,7 +63,7 @@ class TableSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What is known of a retained Version without its files."""
+    """A retained Version without its files."""
 
     number: int
     parent: int | None
@@ -71,12 +71,12 @@ class Commit:
 
 
 class VersionReader:
-    """Reads one table in a manifest store of its own; safe for many threads."""
+    """Reads one table in its own manifest store; safe for many threads."""
 
     def __init__(self, store: ManifestStore) -> None:
         self.store = store
         self._path = store.log.paths.prefix
-        # safe on their own: entries are values, and a lost one is only read again
+        # safe on their own: entries are values, and a lost one is read again
         self._versions: OrderedDict[int, Version] = OrderedDict()
         self._edits: OrderedDict[int, tuple[bytes, VersionEdit]] = OrderedDict()
         self._last_head: tuple[bytes, TableHead | None] = b"", None
@@ -101,7 +101,7 @@ class VersionReader:
         return TableSnapshot(head=head, version=self._folded(session, head, head.current_version))
 
     def version(self, number: int) -> Version:
-        """Return a retained Version; raises NotFound that says which there are."""
+        """Return a retained Version; raises NotFound, which says what is retained."""
         return self.version_in(self.store.read(), number)
 
     def list_versions(self, limit: int = 0) -> list[Version]:
@@ -114,7 +114,7 @@ class VersionReader:
         return list(self._each_from(session, lowest, head.current_version))[::-1]
 
     def wal_floor(self) -> int:
-        """Lowest log that is still needed."""
+        """Return the lowest log that is still needed."""
         return self.head().wal_floor
 
     def schema_json(self, schema_id: int) -> str:
@@ -144,7 +144,7 @@ class VersionReader:
 
     def version_in(self, session: Session, number: int) -> Version:
         """Return a retained Version as a session sees it; raises NotFound (MANIFEST-R1)."""
-        # Not bool, which counts as int, nor what only the type checker would refuse.
+        # Refuse bool, which is an int, and any other type.
         if type(number) is not int:
             raise InvalidArgument(
                 f"a version is a number, not {type(number).__name__}",
@@ -158,7 +158,7 @@ class VersionReader:
         return self._folded(session, head, number)
 
     def _folded(self, session: Session, head: TableHead, number: int) -> Version:
-        """Return a Version that is known to be retained."""
+        """Return a Version that is certainly retained."""
         staged = session.staged if isinstance(session, WriteSession) else {}
         pending: list[VersionEdit] = []
         version: Version | None = None
@@ -216,13 +216,13 @@ class VersionReader:
         return self._texts(session, SPEC_PREFIX, "partition spec")
 
     def kept_alone_in(self, session: Session, head: TableHead) -> list[int]:
-        """Versions below the oldest that a tag or lease kept when their neighbours went."""
+        """Return Versions below the oldest that a tag or lease kept when others expired."""
         numbers = (read_number(key, prefix=STATE_PREFIX) for key, _ in session.scan(STATE_PREFIX))
         return [number for number in numbers if number < head.oldest_version]
 
     def _stored_in_full(self, session: Session, number: int) -> Version | None:
-        # Not a read of the session: a full copy that comes or goes with a checkpoint changes
-        # nothing a transaction has decided on.
+        # Not a read of the session: a full copy that a checkpoint adds or removes does not affect
+        # the decision of a transaction.
         key = state_key(number)
         staged = session.staged if isinstance(session, WriteSession) else {}
         full = staged[key] if key in staged else session.state.get(key)
@@ -246,7 +246,7 @@ class VersionReader:
         return edit
 
     def edit_message_in(self, session: Session, number: int) -> EditMessage:
-        """Return the edit that made a retained Version, read and checked only as far as its names.
+        """Return the edit that made a retained Version; only its paths are read and checked.
 
         Raises NotFound, and Corruption.
         """
@@ -263,9 +263,9 @@ class VersionReader:
         return edit
 
     def touched_in(self, session: Session, *, after: int, until: int) -> list[str] | None:
-        """Paths that the edits after one Version touch, up to another.
+        """Return the paths that the edits after one Version touch, up to another.
 
-        None when that is unknown: they are very many, or some have expired.
+        None when unknown: there are too many, or some have expired.
         """
         if until - after > _EDITS_KEPT:
             return None
@@ -288,9 +288,9 @@ class VersionReader:
     def _not_retained(self, session: Session, number: int) -> NotFound:
         head = self.head_in(session)
         return NotFound(
-            f"version {number} is not there",
+            f"version {number} does not exist",
             path=self._path,
-            hint=f"Versions {head.oldest_version} to {head.current_version} are kept",
+            hint=f"Use a version from {head.oldest_version} to {head.current_version}",
         )
 
     def _text(self, session: Session, key: str, what: str) -> str:
@@ -305,7 +305,7 @@ class VersionReader:
     def _recall(self, number: int) -> Version | None:
         version = self._versions.pop(number, None)
         if version is not None:
-            self._versions[number] = version  # the last to be forgotten now
+            self._versions[number] = version  # the last to be evicted now
         return version
 
     def _keep(self, version: Version) -> None:
@@ -338,5 +338,5 @@ def _following(session: Session, version: Version | None, edit: VersionEdit) -> 
 
 
 def _exists_in(session: Session) -> Callable[[str], bool]:
-    """Return whether a session sees a schema or spec; what is there is never changed."""
+    """Return a check whether a session sees a schema or spec; these never change."""
     return lambda key: session.get(key) is not None

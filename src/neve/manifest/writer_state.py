@@ -1,18 +1,18 @@
-"""Work in flight on a table: who writes, which jobs will add files, which Versions have names.
+"""WriterState: the writer, job intents, reservations and tags of a table.
 
-MANIFEST-N1  Taking the table over raises the writer epoch; every commit of the writer before is
+MANIFEST-N1  Taking the table over raises the writer epoch; every commit of the previous writer is
              refused.
 MANIFEST-N2  A job registers its intent before it writes its first file. Garbage collection leaves
-             files of live intents alone, and ends an expired one by a commit; a job must find its
-             own still there. What a withdrawn or expired intent announced is abandoned: it is
-             looked for and deleted. Names of files are never used twice, not even by a job that is
-             repeated.
+             files of live intents alone, and ends an expired one by a commit; a job can only commit
+             while its intent exists. Files that a withdrawn or expired intent announced are
+             abandoned: they are found and deleted. File names are never used twice, not even by a
+             job that is repeated.
 MANIFEST-N3  A reservation holds other committers back for a bounded time, and ends by itself. It
-             cannot be prolonged; the same job gets another one only when others had as long.
-MANIFEST-N4  Dropping is for good, and no work begins on a dropped table. Of one whose files were
-             deleted too, the head stays: by it, a writer that slept sees that the table is gone.
-MANIFEST-N5  A finished job is remembered for a week, so that it is committed once however often it
-             is repeated; the week is one of the table's own time, not of a collector's clock.
+             cannot be extended; the same job gets another one only after others had as long.
+MANIFEST-N4  Dropping is permanent, and no work begins on a dropped table. Its head stays even when
+             its files are deleted: it shows a writer that slept that the table is gone.
+MANIFEST-N5  A finished job is remembered for a week, so that it is committed only once even if it
+             is repeated; the week counts by the table's own time, not by a collector's clock.
              Batches of applications are remembered for ever.
 """
 
@@ -74,8 +74,8 @@ class Intent:
         intent_key(self.job_id)
         if not all(self.prefixes):
             raise InvalidArgument(
-                f"the intent of job {self.job_id} names every file there is",
-                hint="Pass the beginnings of the names that the job will write",
+                f"the intent of job {self.job_id} covers every file",
+                hint="Pass prefixes of the names that the job will write",
             )
         for prefix in self.prefixes:
             check_prefix(prefix)
@@ -83,7 +83,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """What a job announced whose intent was withdrawn or expired; it can be committed no more."""
+    """Files announced by a withdrawn or expired intent; its job cannot commit any more."""
 
     job_id: str
     prefixes: tuple[str, ...]
@@ -116,9 +116,9 @@ class WriterState:
         return head
 
     def drop(self, *, purge: bool = False) -> bool:
-        """Mark the table dropped, for good; False when it already was.
+        """Mark the table dropped, permanently; False when it already was.
 
-        `purge` leaves word, in the same commit, that its files are to be deleted too.
+        `purge` records, in the same commit, that its files are to be deleted too.
         """
 
         def run(session: WriteSession) -> bool:
@@ -133,7 +133,7 @@ class WriterState:
         return self._store.transact(run)
 
     def purge_dropped(self) -> None:
-        """Leave word that the files of a dropped table are to be deleted too."""
+        """Record that the files of a dropped table are to be deleted too."""
 
         def run(session: WriteSession) -> None:
             head = self._versions.head_in(session)
@@ -148,7 +148,7 @@ class WriterState:
         self._store.transact(run)
 
     def is_to_be_purged(self) -> bool:
-        """Whether the table was dropped together with its files, and they may still be there."""
+        """Whether the table was dropped together with its files, and some may still exist."""
         return self._store.read().get(PURGE_KEY) is not None
 
     def forget(self) -> None:
@@ -170,7 +170,7 @@ class WriterState:
             self._live_head_in(session)
             key = intent_key(intent.job_id)
             if session.get(key) is not None:
-                raise AlreadyExists(f"job {intent.job_id} is at work already")
+                raise AlreadyExists(f"job {intent.job_id} is already running")
             session.put(
                 key,
                 write_document(
@@ -182,7 +182,7 @@ class WriterState:
         self._store.transact(run)
 
     def release_intent(self, job_id: str) -> bool:
-        """Withdraw an intent; its files are garbage then.
+        """Withdraw an intent; its files become garbage.
 
         False when it is gone: its job has committed, or another process withdrew it.
         """
@@ -197,7 +197,7 @@ class WriterState:
         return self._store.transact(run)
 
     def cancel_expired_intents(self) -> tuple[str, ...]:
-        """End intents past their deadline by a commit, so that their jobs can commit no more."""
+        """End intents past their deadline by a commit, so that their jobs cannot commit."""
 
         def run(session: WriteSession) -> tuple[str, ...]:
             now_ms = self._clock.now_ms()
@@ -223,7 +223,7 @@ class WriterState:
             )
 
     def abandoned_in(self, session: Session) -> Iterator[Abandoned]:
-        """Yield what jobs left behind that did not commit."""
+        """Yield the files announced by jobs that did not commit."""
         for key, payload in session.scan(ABANDONED_PREFIX):
             yield _decode_abandoned(key, payload)
 
@@ -282,7 +282,7 @@ class WriterState:
                         raise Conflict(f"job {held.job_id} commits next")
                     return
                 if held.job_id == job_id and 0 <= now_ms - held.until_ms < RESERVATION_MS_MAX:
-                    raise Conflict(f"job {job_id} had its turn just now: others have theirs")
+                    raise Conflict(f"job {job_id} just had its turn: other jobs are next")
             reservation = Reservation(job_id=job_id, until_ms=now_ms + milliseconds)
             session.put(RESERVATION_KEY, reservation.encode())
 
@@ -293,7 +293,7 @@ class WriterState:
         key = tag_key(name)
         if name == _MAIN:
             raise InvalidArgument(
-                f"no tag can be named {_MAIN!r}: to Iceberg that is the newest Version",
+                f"no tag can be named {_MAIN!r}: in Iceberg that is the newest Version",
                 hint="Choose another name",
             )
 
@@ -305,7 +305,7 @@ class WriterState:
         self._store.transact(run)
 
     def remove_tag(self, name: str) -> None:
-        """Take a name away; raises NotFound."""
+        """Remove a tag; raises NotFound."""
         key = tag_key(name)
 
         def run(session: WriteSession) -> None:
@@ -354,5 +354,5 @@ def _decode_abandoned(key: str, payload: bytes) -> Abandoned:
 
 
 def _is_of_a_job(prefix: str) -> bool:
-    """Whether names that begin so are one job's: a whole folder of the table is not."""
+    """Whether a prefix belongs to one job, and is not a whole folder of the table."""
     return prefix.startswith(DELETABLE) and prefix not in DELETABLE

@@ -1,18 +1,18 @@
-"""Finding a key in Arrow batches that were only appended.
+"""BatchIndex: finds keys in Arrow batches that are only appended.
 
-Rows of all batches are numbered in the order they came, their *positions*. A run lists some of
-them by a word of their key, and positions of one word in ascending order:
+Rows of all batches are numbered in the order they were appended; these numbers are *positions*. A
+run lists some of them by a word of their key, and positions of one word in ascending order:
 
     words      │ 3 │ 7 │ 7 │ 9 │ ...     ascending
     positions  │ 4 │ 0 │ 6 │ 2 │ ...     7 was written at 0 and again, newer, at 6
 
-1. A batch costs nothing until a key is looked for.
-2. Then all batches since the last time become one run, which swallows the runs before it that are
-   not clearly larger. So there are few runs, and a row is moved few times.
+1. A batch costs nothing until the first search for a key.
+2. Then all batches since the last search become one run. It absorbs earlier runs that are not
+   clearly larger, so there are few runs, and a row is moved few times.
 3. A search goes through the runs from the newest; the first hit is the newest row.
 
-The word of a key of at most eight bytes is the key; of any other it is Python's hash of the bytes,
-and each hit is compared with the real key.
+The word of a key of at most eight bytes is the key itself; for any other it is Python's hash of the
+bytes, and each hit is compared with the real key.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +34,7 @@ INDEX_ROW_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    """Rows by word; the memory views are the arrays once more, for the search of a single key."""
+    """Rows by word; the memory views are of the same arrays, to search for a single key."""
 
     words: Words
     positions: Positions
@@ -69,7 +69,7 @@ class BatchIndex:
         self.is_exact: Final = width is not None and width <= WORD_BYTES
 
     def extended(self, added: Sequence[KeyArray], *, first_position: int) -> "BatchIndex":
-        """Return an index that also holds these batches, which follow those of this one."""
+        """Return an index that also holds these batches, which follow its own."""
         words = np.concatenate([self._words(keys) for keys in added])
         positions = np.arange(first_position, first_position + len(words), dtype=np.int64)
         run = _Run.of(words, positions)
@@ -88,7 +88,7 @@ class BatchIndex:
             at = bisect_right(words, word)
             if before is not None:
                 at = bisect_left(positions, before, bisect_left(words, word, 0, at), at)
-            # More than one step only where two keys have one hash.
+            # More than one step only if two keys have the same hash.
             while at and words[at - 1] == word:
                 at -= 1
                 position: int = positions[at]
@@ -99,6 +99,6 @@ class BatchIndex:
     def _words(self, keys: KeyArray) -> Words:
         if self.is_exact and self._width is not None:
             return exact_words(keys, width=self._width)
-        # A loop over rows, inside C functions: once per row of a batch that is searched.
+        # A loop over rows, inside C functions: once per row of a searched batch.
         hashes = np.fromiter(map(hash, key_objects(keys)), np.int64, len(keys))
         return hashes.view(np.uint64)

@@ -1,8 +1,8 @@
-"""BatchJournal: Arrow batches in the order of their sequences, searched by key when asked.
+"""BatchJournal: Arrow batches in the order of their sequences, indexed by key on demand.
 
-One writer appends, many threads search. Readers need no lock against the writer: lists only ever
-grow, and a batch enters `batches` last, so a reader that sees it there sees its numbers too, and
-sees it whole. Two readers that miss the index would do the same work twice; a lock lets one do it.
+One writer appends, many threads search. Readers need no lock against the writer: lists only grow,
+and a batch is added to `batches` last, so a reader that sees it also sees its numbers, and sees it
+whole. A lock keeps two readers from building the same index twice.
 """
 
 from bisect import bisect_right
@@ -28,10 +28,10 @@ class KeyedBatch:
     keys: KeyArray
     rows: pa.RecordBatch | None
     given: Sequence[GivenColumns | None] | None = None
-    """What was given of each row, None for all of it; None when all rows are whole."""
+    """The written columns of each row, None for all; None when all rows are whole."""
 
     def up_to(self, sequence: int) -> "KeyedBatch":
-        """Return the changes that are not above a sequence."""
+        """Return the changes up to a sequence."""
         count = sequence - self.first_sequence + 1
         rows = None if self.rows is None else self.rows.slice(0, count)
         return KeyedBatch(
@@ -44,7 +44,7 @@ class KeyedBatch:
         )
 
     def change_at(self, position: int) -> BatchRow | Deleted:
-        """Return what the change at a position of the journal did."""
+        """Return the change at a position of the journal."""
         if self.rows is None:
             return DELETED
         row = position - self.first_position
@@ -67,7 +67,7 @@ class BatchJournal:
 
     @property
     def row_count(self) -> int:
-        """Changes in all batches."""
+        """Number of changes in all batches."""
         if not self.batches:
             return 0
         last = self.batches[-1]
@@ -75,7 +75,7 @@ class BatchJournal:
 
     @property
     def indexed_batch_count(self) -> int:
-        """How many batches a search has indexed so far."""
+        """Number of batches that searches have indexed so far."""
         return self._index.batch_count
 
     def append(
@@ -85,7 +85,7 @@ class BatchJournal:
         rows: pa.RecordBatch | None,
         given: Sequence[GivenColumns | None] | None = None,
     ) -> None:
-        """Add a batch; only the writer does, with rising sequences and at least one key."""
+        """Add a batch; only for the writer, with rising sequences and at least one key."""
         position = self.row_count
         self._first_positions.append(position)
         self._first_sequences.append(first_sequence)
@@ -93,11 +93,11 @@ class BatchJournal:
         self.batches.append(KeyedBatch(first_sequence, last_sequence, position, keys, rows, given))
 
     def find(self, key: bytes) -> tuple[int, BatchRow | Deleted] | None:
-        """Return sequence and kind of the newest change of a key."""
+        """Return the newest change of a key, with its sequence."""
         return self._change(self._current_index().find(key, self._key_at))
 
     def find_at(self, key: bytes, sequence: int) -> tuple[int, BatchRow | Deleted] | None:
-        """Return sequence and kind of the newest change of a key up to a sequence."""
+        """Return the newest change of a key up to a sequence, with its own sequence."""
         index = self._current_index()
         at = bisect_right(self._first_sequences, sequence, hi=index.batch_count) - 1
         if at < 0:

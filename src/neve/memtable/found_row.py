@@ -1,4 +1,4 @@
-"""Found: what a memtable knows of a key, its row in one of two forms, or that it was deleted."""
+"""Found: what a memtable holds for a key: its row in one of two forms, or a delete."""
 
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
@@ -7,16 +7,16 @@ import pyarrow as pa
 
 
 class GivenColumns(NamedTuple):
-    """Columns of one row that were written since it came into the memtable; the key is not listed.
+    """Columns of one row that were written since it entered the memtable, without the key.
 
         write               row in the memtable            given
         a = 1 of key k      base row of k, a = 1           a
         b = 2 of key k      base row of k, a = 1, b = 2    a, b
         whole row k         that row                       everything: no GivenColumns
 
-    The memtable holds the row merged. The base is what lies below the memtable: it may still change
-    until the flush, and then only what was given stays. `had_base` says whether there was a row of
-    the key below the memtable when it was merged, `version` which Version was shown then.
+    The memtable holds the merged row. The base is the row below the memtable: it may still change
+    until the flush, and then only the given columns stay. `had_base` says whether there was a base
+    when the row was merged, `version` which Version was current then.
     """
 
     field_ids: frozenset[int]
@@ -24,12 +24,12 @@ class GivenColumns(NamedTuple):
     version: int
 
     def with_more(self, more: "GivenColumns") -> "GivenColumns":
-        """Return what is given when more is written on the Version that is shown then."""
+        """Return the given columns after a later write, on the Version that is current then."""
         return GivenColumns(self.field_ids | more.field_ids, self.had_base, more.version)
 
 
 class Deleted(Enum):
-    """The one mark of a key whose newest change is a delete."""
+    """The marker of a key whose newest change is a delete."""
 
     DELETED = "deleted"
 
@@ -38,12 +38,12 @@ DELETED: Final = Deleted.DELETED
 
 
 class BatchRow(NamedTuple):
-    """A row that lies in an Arrow batch."""
+    """A row in an Arrow batch."""
 
     batch: pa.RecordBatch
     row: int
     given: GivenColumns | None = None
-    """What was given of the row; None for all of it."""
+    """The written columns of the row; None for all."""
 
 
 # bytes are a row in the row codec

@@ -3,22 +3,21 @@
     rows     key → (sequence, row, change before it → (sequence, row, …))     put, delete
     batches  │ first sequence │ keys │ rows │ …                               upsert, delete many
 
-Rows put one by one lie in a dict, as the bytes that were logged. Batches stay the Arrow batches
-they were; a get indexes what it must. The sequence decides which of the two is newer, for a
-single key as for a whole view.
+Rows put one by one are in a dict, as the bytes that were logged. Batches stay Arrow batches; a get
+indexes them on demand. The sequence decides which of the two is newer, for a single key and for a
+whole view.
 
 One writer at a time, any number of readers, no lock between them:
 
 1. The writer makes a change reachable by one step: an entry of the dict, or one element of a list.
    So a reader sees a batch whole or not at all.
-2. Only then `last_sequence` rises, and only after the last change of a write batch its writer lets
-   readers know the sequence. A reader takes that sequence first and asks with it: whatever is not
-   above it was applied before, whatever is above it is left out. The order in which it then looks
-   at rows and batches does not matter.
-3. A change that was overwritten stays reachable from the one that replaced it, until the writer
-   calls `reclaim`. Reads at a sequence that `reclaim` may have emptied are refused, unless pinned
-   before: `reclaim` moves its mark first and drops changes after, a reader looks first and at the
-   mark after.
+2. Only then `last_sequence` rises, and only after the last change of a write batch does its writer
+   publish the sequence. A reader takes that sequence first and reads with it: changes up to it were
+   applied before, later ones are left out. So the order of looking at rows and batches does not
+   matter.
+3. An overwritten change stays reachable from the one that replaced it, until the writer calls
+   `reclaim`. Reads at a sequence that `reclaim` may have emptied are refused, unless it was pinned
+   before: `reclaim` moves its mark and then drops changes, a reader reads and then checks the mark.
 """
 
 from collections import Counter
@@ -86,11 +85,11 @@ class Memtable:
         self._view: MemtableView | None = None
         self.applied: dict[str, int] = {}
         """The last batch of each application whose rows are here; replaced whole."""
-        # filled by readers, each by one step: what reads single rows of a batch, by its identity
+        # filled by readers, each by one step: readers of single rows of a batch, by its identity
         self.row_readers: Final[dict[int, Callable[[int], dict[str, object]]]] = {}
-        # used by the writer only: a key for each change that another one hides
+        # used by the writer only: a key for each change that a newer one hides
         self._overwritten: list[bytes] = []
-        # guarded by _pin_lock for change, read without
+        # written under _pin_lock, read without it
         self._pin_lock: Final = Lock()
         self._pins: Final[Counter[int]] = Counter()
         self._reclaimed = 0
@@ -102,17 +101,17 @@ class Memtable:
 
     @property
     def codec(self) -> RowCodec:
-        """What encodes rows of its schema."""
+        """The encoder of rows of its schema."""
         return self._codec
 
     @property
     def row_count(self) -> int:
-        """Changes held: rows and deletes, those that were overwritten and are still kept too."""
+        """Number of rows and deletes, including overwritten ones that are still kept."""
         return len(self._rows) + len(self._overwritten) + self._journal.row_count
 
     @property
     def first_sequence(self) -> int:
-        """Sequence number from which on it takes changes."""
+        """Lowest sequence number that it accepts."""
         return self._first_sequence
 
     @property
@@ -165,8 +164,8 @@ class Memtable:
     ) -> None:
         """Apply rows that have the schema; row i has sequence `first_sequence + i`.
 
-        `given` says of each row what a partial write gave, the rest of it being merged; None
-        stands for whole rows.
+        `given` has the columns of each row that a partial write contains, the others are merged;
+        None means whole rows.
         """
         assert len(keys) == rows.num_rows, "each row has its key"
         assert given is None or len(given) == len(keys), "each row has its given columns"
@@ -187,14 +186,14 @@ class Memtable:
         self._view = None
 
     def given_with(self, key: bytes, more: GivenColumns) -> GivenColumns | None:
-        """Return what is given of a key's row once a partial write of it is applied; None: all.
+        """Return the given columns of a key's row after a partial write; None for all.
 
-        `more` is what that write has by itself, when nothing is known of the key here.
+        `more` are the columns of that write alone, for a key that is not here.
         """
         found = self.get(key)
         if found is None:
             return more
-        # What was deleted or written whole does not depend on what lies below any more.
+        # A key that was deleted or written whole no longer depends on the base.
         if not isinstance(found, BatchRow) or found.given is None:
             return None
         return found.given.with_more(more)
@@ -226,9 +225,9 @@ class Memtable:
         return found[1]
 
     def pin(self, sequence: int) -> bool:
-        """Keep what a reader at this sequence sees until `unpin`; may be done many times.
+        """Keep what a reader at this sequence sees until `unpin`; pins are counted.
 
-        False: some of it may be gone already. Take the newest sequence and try again.
+        False when some of it may be gone already: take the newest sequence and try again.
         """
         with self._pin_lock:
             if sequence < self._reclaimed and sequence not in self._pins:
@@ -255,13 +254,13 @@ class Memtable:
 
         Raises InvalidArgument for a sequence whose changes were reclaimed.
         """
-        # All up to here was applied: nothing can still come to be part of the view.
+        # Everything up to here was applied: nothing can be added to the view any more.
         seen = min(sequence, self.last_sequence)
         view = self._view
         if view is None or view.sequence != seen:
             rows = self._rows
             view = MemtableView(
-                # A copy of a dict is one step, which no other thread interrupts.
+                # Copying a dict is one step: no other thread interrupts it.
                 rows=rows if self.is_frozen else rows.copy(),
                 batches=tuple(self._journal.batches),
                 sequence=seen,
@@ -274,11 +273,11 @@ class Memtable:
         return view
 
     def reclaim(self, visible: int) -> int:
-        """Drop overwritten rows that no reader can ask for; returns the bytes this freed.
+        """Drop overwritten rows that no reader can ask for; return the number of bytes freed.
 
-        `visible` is the sequence that new readers take; pinned ones are kept besides. Only the
-        writer calls it, for instance before it gives up a memtable that became too large. Rows of
-        batches stay: they lie in one piece of memory.
+        `visible` is the sequence that new readers take; pinned ones are kept too. Only the writer
+        calls it, for example before it replaces a memtable that became too large. Rows of batches
+        stay: a batch is one piece of memory.
         """
         if not self._overwritten or self.is_frozen:
             return 0
@@ -286,7 +285,7 @@ class Memtable:
             self._reclaimed = max(self._reclaimed, visible)
             readers = sorted(self._readers_locked(), reverse=True)
         still: list[bytes] = []
-        # A loop over the keys overwritten since the last time, and those then kept.
+        # A loop over the keys overwritten since the last call, and those kept by it.
         rows, freed = self._rows, 0
         for key in set(self._overwritten):
             newest = rows[key]
@@ -306,7 +305,7 @@ class Memtable:
         return freed
 
     def freeze(self) -> None:
-        """Let nothing more be written."""
+        """Refuse writes from now on."""
         self.is_frozen = True
 
     def _append(
@@ -335,7 +334,7 @@ class Memtable:
     def _check_held(self, sequence: int) -> None:
         if sequence < self._reclaimed and sequence not in self._pins:
             raise InvalidArgument(
-                f"the memtable no longer holds what was there at sequence {sequence}, "
+                f"the memtable no longer holds the rows of sequence {sequence}, "
                 f"only from {self._reclaimed} on",
                 hint="Pin a sequence before reading at it",
             )
@@ -343,7 +342,7 @@ class Memtable:
     def _refuse(self, sequence: int) -> None:
         if self.is_frozen:
             raise Closed(
-                f"sequence {sequence} is written to a memtable that is frozen",
+                f"sequence {sequence} is written to a frozen memtable",
                 hint="Write to the table's newest memtable",
             )
         raise InvalidArgument(
@@ -353,10 +352,10 @@ class Memtable:
 
 
 def _owned(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows without the larger memory that they may be a small part of."""
+    """Return the rows without the larger buffers that they may be a small part of."""
     if rows.get_total_buffer_size() <= 2 * rows.nbytes + _BATCH_BYTES:
         return rows
-    # Joining with nothing copies each column as it lies, several times as fast as taking rows.
+    # Concatenating with nothing copies whole columns, several times as fast as taking rows.
     columns = [pa.concat_arrays([column.slice(0, 0), column]) for column in rows.columns]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
@@ -373,7 +372,7 @@ def _changes(change: RowChange | None) -> list[RowChange]:
 def _needed_changes(
     newest: RowChange, readers: Sequence[int]
 ) -> tuple[list[RowChange], list[RowChange]]:
-    """Divide a key's changes, newest first, into those that are kept and those no reader sees.
+    """Split a key's changes, newest first, into those to keep and those no reader sees.
 
     `readers` are sequences from high to low; everything above the first is kept.
     """
@@ -394,7 +393,7 @@ def _needed_changes(
 
 
 def _chained(changes: Sequence[RowChange]) -> RowChange:
-    """Return the first of these changes, newest first, with the others after it."""
+    """Return the first of these changes, newest first, linked to the others."""
     chain: RowChange | None = None
     for sequence, value, _ in reversed(changes):
         chain = (sequence, value, chain)

@@ -1,10 +1,10 @@
 """MemtableView: what a memtable holds up to one sequence, as sorted Arrow.
 
-1. Taken: references to the rows put one by one and to the batches; later writes do not reach them.
-2. Sorted, when keys are asked for: all keys in one array, rows first, then batches; sorted once;
-   of each key the change with the highest sequence stays.
-3. Made Arrow, when rows are asked for: the rows that stayed are decoded in one go, in key order,
-   and woven with those of the batches in one `take`.
+1. Take references to the rows put one by one and to the batches; later writes do not affect them.
+2. Sort, on the first read of keys: all keys in one array, rows first, then batches. The change with
+   the highest sequence of each key stays.
+3. Convert to Arrow, on the first read of rows: decode the rows that stayed at once, and merge them
+   with those of the batches in one `take`.
 
 Each step is done once, by the first thread that needs it.
 """
@@ -27,7 +27,7 @@ from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, Deleted, GivenColumns
 from neve.model.row_codec import RowCodec
 
-# Rows that may become one Arrow array: far from the 2 GiB that its offsets can say.
+# Maximum size of one Arrow array: far below the 2 GiB limit of its offsets.
 _ARRAY_BYTES_MAX: Final = 1 << 30
 
 # One change of a row: its sequence, the encoded row or a delete, and the change before it.
@@ -79,7 +79,7 @@ class MemtableView:
         self._codec: Final = codec
         self._width: Final = width
         self._lock: Final = Lock()
-        # guarded by _lock: what was taken, then what was made of it
+        # guarded by _lock: the references, then the results
         self._rows: Mapping[bytes, RowChange] = rows
         self._batches: Sequence[KeyedBatch] = batches
         self._sorted: _SortedChanges | None = None
@@ -88,7 +88,7 @@ class MemtableView:
 
     @property
     def sequence_max(self) -> int:
-        """Highest sequence of a change inside; one below `sequence_min` when there is none."""
+        """Highest sequence of a change; one below `sequence_min` when there is none."""
         return self._sorted_changes().sequence_max
 
     @property
@@ -116,7 +116,7 @@ class MemtableView:
             return self._live
 
     def partial_rows(self) -> Mapping[GivenColumns, Positions]:
-        """Return which rows of `live` are of partial writes, by what was given of them."""
+        """Return which rows of `live` are from partial writes, by their given columns."""
         with self._lock:
             if self._partial is None:
                 self._partial = _partial_rows(self._sorted_changes_locked())
@@ -148,7 +148,7 @@ def visible_change(change: RowChange | None, sequence: int) -> RowChange | None:
 def _visible_rows(
     rows: Mapping[bytes, RowChange], sequence: int
 ) -> tuple[list[bytes], list[RowChange], Positions]:
-    """Return keys, newest changes and their sequences, of those that are not above a sequence."""
+    """Return keys, newest changes and their sequences, up to a sequence."""
     # Loops over rows, once per view.
     keys, changes = list(rows), list(rows.values())
     sequences = _sequences(changes)
@@ -165,7 +165,7 @@ def _sequences(changes: Sequence[RowChange]) -> Positions:
 
 
 def _visible_batches(batches: Sequence[KeyedBatch], sequence: int) -> list[KeyedBatch]:
-    """Return the batches up to a sequence, the last cut where it ends."""
+    """Return the batches up to a sequence, the last one sliced there."""
     visible: list[KeyedBatch] = []
     for batch in batches:
         if batch.first_sequence > sequence:
@@ -230,14 +230,14 @@ def _joined_keys(
 
 
 def _woven_rows(changes: _SortedChanges, codec: RowCodec) -> pa.Table:
-    """Return the live rows in key order, from both places where rows are."""
+    """Return the live rows in key order, from single rows and batches."""
     row_count, batches = len(changes.values), changes.batches
     live = changes.positions[changes.is_live]
-    # A position has a place in the table when its row is there: of rows put one by one only those
-    # that are live are decoded, of a batch all, of a batch of deletes none.
+    # Maps positions to rows of the table: it has only live single rows, all rows of a batch, and
+    # none of a batch of deletes.
     has_place = np.zeros(row_count, np.bool_)
     has_place[live[live < row_count]] = True
-    # In the order they were written rows lie near each other, which decoding likes.
+    # In the order they were written, rows are close in memory, which makes decoding fast.
     values = cast("list[bytes]", list(compress(changes.values, has_place.tolist())))
     decoded = [codec.decode_many(piece) for piece in _bounded_pieces(values)]
     together = [has_place, *(np.full(len(each.keys), each.rows is not None) for each in batches)]
@@ -266,7 +266,7 @@ def _partial_rows(changes: _SortedChanges) -> Mapping[GivenColumns, Positions]:
 
 
 def _bounded_pieces(values: list[bytes]) -> list[list[bytes]]:
-    """Cut the rows into pieces that each fit into one Arrow batch."""
+    """Split the rows into pieces that each fit into one Arrow batch."""
     if sum(map(len, values)) <= _ARRAY_BYTES_MAX:
         return [values] if values else []
     ends = list(accumulate(map(len, values)))
@@ -280,7 +280,7 @@ def _bounded_pieces(values: list[bytes]) -> list[list[bytes]]:
 
 
 def taken_rows(table: pa.Table, indices: Positions) -> pa.Table:
-    """Return rows by their place; in windows, where one array could not hold all of them."""
+    """Return rows by index; in windows, if one array could not hold all of them."""
     taken_bytes = table.nbytes * max(len(indices), table.num_rows) // max(table.num_rows, 1)
     if taken_bytes <= _ARRAY_BYTES_MAX:
         return table.combine_chunks().take(indices)
@@ -291,7 +291,7 @@ def taken_rows(table: pa.Table, indices: Positions) -> pa.Table:
 
 
 def _taken_apart(sources: Sequence[pa.RecordBatch], indices: Positions) -> pa.Table:
-    """Return rows by their place in all sources together, never joining more than these rows."""
+    """Return rows by index into all sources together, never joining more than these rows."""
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum([each.num_rows for each in sources])))
     owners = np.searchsorted(starts, indices, side="right") - 1
     by_owner = np.argsort(owners, kind="stable")
@@ -305,7 +305,7 @@ def _taken_apart(sources: Sequence[pa.RecordBatch], indices: Positions) -> pa.Ta
     try:
         return pa.Table.from_batches(parts).combine_chunks().take(places)
     except pa.ArrowInvalid:
-        # These rows are larger than others: more bytes than the offsets of one array can say.
+        # These rows are large: they exceed the offsets of one array.
         if len(indices) == 1:
             raise
         halves = np.array_split(indices, 2)

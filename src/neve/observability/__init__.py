@@ -1,1 +1,1 @@
-"""What the engine says about itself: metrics with unit and meaning."""
+"""What the engine reports about itself: metrics and events."""

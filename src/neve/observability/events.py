@@ -1,12 +1,12 @@
-"""Lifecycle events: what happened to a table that an operator or a test may want to know at once.
+"""Lifecycle events of a table, for operators and tests.
 
     opened      version, sequence, replayed rows        a handle began to write or read
     flushed     version, rows, seconds                  rows of the log became a Version
     compacted   version, reason, files, rows            files were rewritten
-    expired     versions                                history left the table
+    expired     versions                                Versions were expired
     collected   files, bytes                            garbage was deleted
-    failed      step, cause                             background work does not get on
-    closed                                              the handle ended
+    failed      step, cause                             background work is stuck
+    closed                                              the handle was closed
 
 A listener is called in the thread that did the work, after the fact. What it raises is logged and
 dropped: no write fails because of a listener.

@@ -1,7 +1,7 @@
 """What the engine counts: every metric with its unit and meaning, declared once.
 
-A Recorder takes the numbers. The default takes none; `Counters` keeps them in memory for `stats()`
-and tests; bridges to monitoring systems live in the layers above.
+A Recorder receives the numbers. The default drops them; `Counters` keeps them in memory for
+`stats()` and tests; bridges to monitoring systems live in the layers above.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number the engine keeps adding to or observing."""
+    """A number that the engine adds to or observes."""
 
     name: str
     unit: str
@@ -28,22 +28,22 @@ WAL_WRITES = Metric(
 WAL_SYNCS = Metric("neve.wal.syncs", "calls", "syncs of the active log")
 WAL_SYNC_SECONDS = Metric("neve.wal.sync_seconds", "seconds", "time spent in syncs of the log")
 WAL_ROTATIONS = Metric("neve.wal.rotations", "logs", "logs closed because they were full")
-WAL_RECYCLED = Metric("neve.wal.recycled", "logs", "logs begun in the file of an older one")
+WAL_RECYCLED = Metric("neve.wal.recycled", "logs", "logs started in the file of an older one")
 WAL_DELETED = Metric("neve.wal.deleted", "logs", "logs deleted because nothing needs them")
 FLUSHES = Metric("neve.engine.flushes", "memtables", "memtables flushed to data files")
-FLUSHED_ROWS = Metric("neve.engine.flushed_rows", "rows", "changes that flushes brought to files")
+FLUSHED_ROWS = Metric("neve.engine.flushed_rows", "rows", "changes that flushes wrote to files")
 FLUSH_SECONDS = Metric("neve.engine.flush_seconds", "seconds", "time spent in flushes")
 COMPACTIONS = Metric("neve.engine.compactions", "plans", "compactions committed")
 COMPACTED_ROWS = Metric("neve.engine.compacted_rows", "rows", "rows that compactions rewrote")
 COMPACTED_BYTES = Metric("neve.engine.compacted_bytes", "bytes", "bytes that compactions read")
 STALL_SECONDS = Metric(
-    "neve.engine.stall_seconds", "seconds", "time writers were held back by work that is behind"
+    "neve.engine.stall_seconds", "seconds", "time writers waited for background work to catch up"
 )
 GARBAGE_FILES = Metric("neve.engine.garbage_files", "files", "files deleted as garbage")
 PUBLISHES = Metric("neve.engine.publishes", "times", "times a table was published to other engines")
 PUBLISH_SECONDS = Metric("neve.engine.publish_seconds", "seconds", "time spent in publishing")
 PUBLISH_FAILURES = Metric(
-    "neve.engine.publish_failures", "times", "times publishing failed and was left to the next time"
+    "neve.engine.publish_failures", "times", "times publishing failed and was postponed"
 )
 
 SSTABLE_FILES = Metric("neve.sstable.files", "files", "data files written")
@@ -51,7 +51,7 @@ SSTABLE_ROWS = Metric("neve.sstable.rows", "rows", "rows written to data files")
 SSTABLE_BYTES = Metric("neve.sstable.bytes", "bytes", "bytes of data files written")
 SSTABLE_INDEX_BYTES = Metric("neve.sstable.index_bytes", "bytes", "bytes of index files written")
 SSTABLE_INDEX_REBUILDS = Metric(
-    "neve.sstable.index_rebuilds", "files", "index files missing or damaged, made again in memory"
+    "neve.sstable.index_rebuilds", "files", "index files missing or damaged, rebuilt in memory"
 )
 SSTABLE_GROUPS_DECODED = Metric(
     "neve.sstable.groups_decoded", "groups", "row groups of data files decoded for point reads"
@@ -88,7 +88,7 @@ ALL_METRICS = (
 
 
 class Recorder(Protocol):
-    """Takes the engine's numbers; called on hot paths, so it must be quick and must not raise."""
+    """Receives the engine's numbers; called on hot paths, so it must be fast and must not raise."""
 
     def add(self, metric: Metric, amount: float) -> None:
         """Add to a metric."""
@@ -96,7 +96,7 @@ class Recorder(Protocol):
 
 
 class NoRecorder:
-    """Takes numbers and keeps none."""
+    """Drops all numbers."""
 
     def add(self, metric: Metric, amount: float) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Where time, randomness and the name of this process enter: nothing else in neve asks for them.
+"""Clocks, ids and the name of this process: nothing else in neve asks the system for them.
 
 Wall time labels things and bounds leases; it never decides which of two writes is newer.
 """
@@ -31,15 +31,15 @@ class IdSource(Protocol):
     """Identifiers and jitter, as the engine sees them."""
 
     def uuid(self) -> uuid.UUID:
-        """Make an identifier that no one else makes."""
+        """Return a unique identifier."""
         ...
 
     def jitter(self) -> float:
-        """Draw a number in [0, 1) for back-off."""
+        """Return a random number in [0, 1) for back-off."""
         ...
 
     def process(self) -> str:
-        """Name this process for people: they look for the one that holds something back."""
+        """Return a name of this process, for people who look for the holder of a lock or lease."""
         ...
 
 
@@ -63,13 +63,13 @@ class SystemIds:
     """Identifiers from the operating system's random source."""
 
     def uuid(self) -> uuid.UUID:
-        """Make a random (version 4) identifier."""
+        """Return a random (version 4) identifier."""
         return uuid.uuid4()
 
     def jitter(self) -> float:
-        """Draw a number in [0, 1)."""
+        """Return a random number in [0, 1)."""
         return secrets.randbelow(1 << 30) / (1 << 30)
 
     def process(self) -> str:
-        """Name this process: its number, and the machine it runs on."""
+        """Return the process id and the name of the machine."""
         return f"process {os.getpid()} on {platform.node() or 'a machine without a name'}"

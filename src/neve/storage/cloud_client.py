@@ -1,10 +1,10 @@
-"""CloudClient: one request each to an object store, through obstore; answers are values.
+"""CloudClient: single requests to an object store, through obstore; failures are return values.
 
-Tested against S3 servers and obstore's store in memory. The stores of Google Cloud Storage and
+Tested against S3 servers and obstore's in-memory store. The stores of Google Cloud Storage and
 Azure have the same calls and are passed on to obstore, but no test has run against either.
 
-obstore's errors have a class and a text. The class says most; where it is vague, the status number
-in the text says the rest:
+obstore's errors have a class and a text. The class says most; if it is vague, the status number in
+the text says the rest:
 
     verdict      the answer                         what it says about the request
     ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -13,14 +13,14 @@ in the text says the rest:
     REFUSED      409, 412                           not carried out: a condition, or another request
     NEVER_SENT   no connection                      not carried out
     LOST         408, 429, 5xx, time-out, reset,    may have been carried out, or may be yet
-                 anything that is not understood
+                 anything unknown
     NO           400, 401, 403, no such bucket, …   not carried out, and asking again will not help
 
-Nothing a server or obstore says is passed on but a status number and an error code made of letters:
-answers can repeat session tokens. For the same reason no error of theirs is chained.
+Of an error from a server or obstore, only the status number and an alphabetic error code are passed
+on: answers can repeat session tokens. For the same reason their errors are never chained.
 
-A tag is the entity tag, then a space and the object version where the store has versions. Both are
-sent with a conditional write; S3 compares the entity tag.
+A tag is the entity tag, followed by a space and the object version if the store has versions. Both
+are sent with a conditional write; S3 compares the entity tag.
 """
 
 import re
@@ -69,14 +69,14 @@ _LOST_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MA
 
 NO_BUCKET_HINT: Final = "Create the bucket, or correct the location"
 _DENIED_HINT: Final = (
-    "Check the credentials, and that they allow to read, write, list and delete there"
+    "Check the credentials, and that they allow reading, writing, listing and deleting there"
 )
 _FOREIGN_NAME_HINT: Final = (
-    "Remove the objects whose names have empty, . or .. segments; neve writes none"
+    "Remove the objects whose names have empty, . or .. segments; neve does not write them"
 )
 
-# These read the debug form at the end of an error's text. A path cannot imitate it, since paths
-# hold no line ends; a form they do not know makes the answer LOST, which is always safe.
+# These parse the debug form at the end of an error's text. A path cannot imitate it, since paths
+# contain no line ends; an unknown form makes the answer LOST, which is always safe.
 _STATUS: Final = re.compile(r"inner: Status \{\n\s+status: (\d{3}),")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _TRANSPORT: Final = re.compile(r"HttpError \{\n\s+kind: ([A-Za-z]+),")
@@ -84,7 +84,7 @@ _REDIRECT: Final = re.compile(r"\n\s+inner: BareRedirect,")
 
 
 class Verdict(Enum):
-    """What a failed request says; see the table above."""
+    """What a failed request means; see the table above."""
 
     MISSING = auto()
     UNCHANGED = auto()
@@ -107,7 +107,7 @@ class CloudClient:
     """Requests to one bucket; safe for any number of threads."""
 
     def __init__(self, bucket: Bucket, *, part_bytes: int, object_bytes_max: int) -> None:
-        """Wrap obstore's object; its retries serve reads and the parts of large objects only."""
+        """Wrap obstore's object; its retries apply only to reads and the parts of large objects."""
         self._bucket = bucket
         self._bucket_without_retries = _without_retries(bucket)
         self._part_bytes = part_bytes
@@ -115,7 +115,7 @@ class CloudClient:
         self.location: Final = _location(bucket)
 
     def read(self, path: str, *, unless: str | None = None) -> StoredObject | Failure:
-        """Read a whole object, unless it still has the tag given."""
+        """Read a whole object, unless it still has the tag `unless`."""
         return _attempt(lambda: self._read(self._bucket, path, unless))
 
     def read_once(self, path: str) -> StoredObject | Failure:
@@ -123,15 +123,15 @@ class CloudClient:
         return _attempt(lambda: self._read(self._bucket_without_retries, path, None))
 
     def read_range(self, path: str, *, start: int, length: int) -> bytes | Failure:
-        """Read at most `length` (not 0) bytes from `start`; none behind the end."""
+        """Read at most `length` (not 0) bytes from `start`; none after the end."""
         return _attempt(lambda: _read_range(self._bucket, path, start, length))
 
     def size(self, path: str) -> int | Failure:
-        """Bytes in the object; the bodiless answer to HEAD makes a missing bucket MISSING too."""
+        """Return the object's size; MISSING also for a missing bucket, as HEAD has no body."""
         return _attempt(lambda: obstore.head(self._bucket, path)["size"])
 
     def writes_in_parts(self, payload: bytes) -> bool:
-        """Whether `write` takes several requests, which obstore repeats by itself."""
+        """Whether `write` takes several requests, which obstore repeats on its own."""
         return len(payload) > self._part_bytes
 
     def write(self, path: str, payload: bytes) -> str | Failure:
@@ -143,7 +143,7 @@ class CloudClient:
         )
 
     def write_if(self, path: str, payload: bytes, *, tag: str | None) -> str | Failure:
-        """Replace the object that has `tag`, or create one where there is none; return its tag."""
+        """Replace the object that has `tag`, or create one if that is None; return the new tag."""
         bucket = self._bucket_without_retries
         mode = _put_mode(tag)
         return _attempt(lambda: _put_tag(obstore.put(bucket, path, payload, mode=mode)))
@@ -157,11 +157,11 @@ class CloudClient:
         return _attempt(lambda: _infos(obstore.list(self._bucket, directory).collect()))
 
     def listing(self, directory: str | None, *, offset: str | None) -> "ResumableListing":
-        """List what is under a directory and behind `offset`, in the server's order."""
+        """List what is under a directory and after `offset`, in the server's order."""
         return ResumableListing(self._bucket, directory, offset)
 
     def check_payload(self, path: str, payload: bytes) -> None:
-        """Refuse, with LimitExceeded, an object that would be too large to read."""
+        """Raise LimitExceeded for an object that would be too large to read."""
         self._check_size(path, len(payload))
 
     def _check_size(self, path: str, size: int) -> None:
@@ -184,7 +184,7 @@ class CloudClient:
 
 
 class ResumableListing:
-    """A listing in chunks; after a failure it goes on behind the last entry it gave."""
+    """A listing in chunks; after a failure it continues after the last entry it returned."""
 
     def __init__(self, bucket: Bucket, directory: str | None, offset: str | None) -> None:
         self._bucket = bucket
@@ -193,7 +193,7 @@ class ResumableListing:
         self._stream: obstore.ListStream[Sequence[obstore.ObjectMeta]] | None = None
 
     def next_chunk(self) -> list[ObjectInfo] | Failure:
-        """Return the next entries, none at the end."""
+        """Return the next entries; an empty list at the end."""
         chunk = _attempt(self._advance)
         if isinstance(chunk, Failure):
             self._stream = None
@@ -210,7 +210,7 @@ class ResumableListing:
 
 
 def s3_bucket(name: str, *, prefix: str, options: S3Options) -> S3Store:
-    """Describe a bucket to obstore; nothing is sent yet."""
+    """Return obstore's client of a bucket; nothing is sent yet."""
     timeout: obstore.store.ClientConfig = {"timeout": timedelta(seconds=options.timeout_seconds)}
     retries: obstore.store.RetryConfig = {
         "max_retries": _READ_RETRIES_MAX,
@@ -226,7 +226,7 @@ def s3_bucket(name: str, *, prefix: str, options: S3Options) -> S3Store:
         )
     except (BaseError, ValueError):
         pass
-    # Outside the handler, so that the client's words, which may hold values, are not chained.
+    # Outside the handler, so that the client's message, which may contain values, is not chained.
     raise InvalidArgument(
         "the object-store client does not accept the storage options",
         hint="Check endpoint and region",
@@ -239,16 +239,16 @@ def entity_tag(tag: str) -> str:
 
 
 def check_tag(tag: str) -> None:
-    """Refuse, with InvalidArgument, a tag that no header can hold: obstore panics on one."""
+    """Raise InvalidArgument for a tag that no header can hold: obstore panics on one."""
     if not (0 < len(tag) <= _TAG_LENGTH_MAX and tag.isascii() and tag.isprintable()):
         raise InvalidArgument(
-            "the tag is empty, too long, or holds characters no tag has",
-            hint="Give a tag that this store gave",
+            "the tag is empty, too long, or contains characters that no tag has",
+            hint="Pass a tag that this store returned",
         )
 
 
 def _without_retries(bucket: Bucket) -> Bucket:
-    """Return the same bucket with requests that are sent once."""
+    """Return the same bucket with requests that are sent only once."""
     once: obstore.store.RetryConfig = {"max_retries": 0}
     match bucket:
         case S3Store():
@@ -279,7 +279,7 @@ def _without_retries(bucket: Bucket) -> Bucket:
             return bucket
     raise InvalidArgument(
         f"{type(bucket).__name__} is not a store with conditional writes",
-        hint="Give an S3Store, GCSStore, AzureStore or MemoryStore of obstore",
+        hint="Pass an S3Store, GCSStore, AzureStore or MemoryStore of obstore",
     )
 
 
@@ -297,7 +297,7 @@ def _location(bucket: Bucket) -> str:
 
 
 def _attempt(call: Callable[[], T]) -> T | Failure:
-    """Make one call; its error comes back as a value, so that nothing can chain it."""
+    """Make one call; return its error as a value, so that nothing can chain it."""
     try:
         return call()
     except (BaseError, FileNotFoundError, NotImplementedError) as error:
@@ -305,7 +305,7 @@ def _attempt(call: Callable[[], T]) -> T | Failure:
 
 
 def _understood(error: Exception) -> Failure:
-    """Say what an error means, from its class first and its status where the class is vague."""
+    """Say what an error means, from its class, and from its status if the class is vague."""
     text = str(error)
     status_found = _STATUS.search(text)
     status = int(status_found[1]) if status_found else None
@@ -332,7 +332,7 @@ def _understood(error: Exception) -> Failure:
 
 
 def _understood_vaguely(text: str, status: int | None, reason: str) -> Failure:
-    """Say what an error without a class of its own means."""
+    """Say what an error of the generic class means."""
     transport = _TRANSPORT.search(text)
     if status in _DENIED_STATUSES:
         return Failure(Verdict.NO, reason, _DENIED_HINT)
@@ -359,7 +359,7 @@ def _read_range(bucket: Bucket, path: str, start: int, length: int) -> bytes:
     try:
         return obstore.get_range(bucket, path, start=start, length=length).to_bytes()
     except GenericError:
-        # Stores refuse a range behind the end, each in its own words.
+        # Stores refuse a range after the end, each with its own error.
         if start >= obstore.head(bucket, path)["size"]:
             return b""
         raise
@@ -369,7 +369,7 @@ def _put_mode(tag: str | None) -> "obstore.PutMode":
     if tag is None:
         return "create"
     _, _, version = tag.partition(" ")
-    # A version of None is an error to obstore: it is there or it is not.
+    # obstore does not accept a version of None: leave the key out.
     return {"e_tag": entity_tag(tag), "version": version} if version else {"e_tag": tag}
 
 
@@ -380,10 +380,10 @@ def _put_tag(result: "obstore.PutResult") -> str:
 def _tag(given: str | None, version: str | None) -> str:
     if given is None:
         raise Unavailable(
-            "the store gives its objects no entity tag, so a change to one cannot be noticed",
+            "the store returns no entity tags, so neve cannot notice when an object changes",
             hint="Use a store that sends ETag",
         )
-    # Buckets without versions answer some requests with the version "null", and others with none.
+    # Buckets without versions answer some requests with the version "null", others without one.
     return given if version in {None, "null"} else f"{given} {version}"
 
 

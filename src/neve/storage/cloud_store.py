@@ -1,11 +1,11 @@
 """CloudStore: an ObjectStore on S3, through obstore.
 
-Tested are S3 servers and obstore's store in memory. Stores of Google Cloud Storage and Azure are
-accepted, as obstore gives them the same calls; no test has run against either.
+It is tested with S3 servers and obstore's in-memory store. Stores of Google Cloud Storage and Azure
+are accepted, as obstore has the same calls for them; no test has run against either.
 
 An answer can be lost after its write was applied, and S3 refuses a create that it lost track of.
-So of the answers to a conditional write only "written" is believed; after any other the object is
-read back, and what is found there decides:
+So the only trusted answer to a conditional write is "written"; after any other the object is read
+back, and its content decides:
 
     the answer            the object now      put_if_absent    put_if_match
     ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -20,15 +20,15 @@ read back, and what is found there decides:
 As before means absent for `put_if_absent`, and the old tag for `put_if_match`. Trying again ends
 with patience: in OutcomeUnknown when an answer was lost, otherwise in Unavailable.
 
-STORAGE-24  The client never repeats a write by itself, but for the parts of a large object: a
+STORAGE-24  The client never repeats a write on its own, except the parts of a large object: a
             repeated conditional write is refused because of its own first request, and success
             looks like conflict.
-STORAGE-25  What is created with `put_if_absent` must not be replaced by others before that call
-            returns: its bytes are how the writer knows its own. neve's commit slots are never
-            replaced.
-STORAGE-26  A proxy that repeats a request on its own turns a success into a refusal; reading back
-            sees through it. Only when a third writer replaces the object in between does the call
-            say None.
+STORAGE-25  No other writer may replace an object created with `put_if_absent` before that call
+            returns: the writer recognizes its own object by the bytes. neve's commit slots are
+            never replaced.
+STORAGE-26  A proxy that repeats a request turns a success into a refusal; reading back detects
+            that. Only when a third writer replaces the object in between does the call return
+            None.
 """
 
 from collections.abc import Callable, Iterator
@@ -65,9 +65,9 @@ PART_BYTES: Final = 64 << 20
 OBJECT_BYTES_MAX: Final = 5 << 30
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 2.0
-# Far beyond any object, and the sum of two still fits the client's 64 bits.
+# Larger than any object, and the sum of two still fits the client's 64 bits.
 _OFFSET_MAX: Final = 1 << 61
-# Answers, not troubles: asking again gives the same.
+# Answers, not failures: asking again returns the same.
 _FINDINGS: Final = frozenset({Verdict.MISSING, Verdict.UNCHANGED})
 
 
@@ -85,11 +85,11 @@ class CloudStore:
         object_bytes_max: int = OBJECT_BYTES_MAX,
         listing: Listing = Listing.ORDERED,
     ) -> None:
-        """Keep objects in a store of obstore: S3Store or MemoryStore, which are tested, or others.
+        """Use a store of obstore: S3Store or MemoryStore, which are tested, or others.
 
-        `patience_seconds` bounds how long a call goes on trying; the time-out in the bucket's
-        client options bounds each try. `put` sends what is larger than `part_bytes` in parts. An
-        object larger than `object_bytes_max` is neither written nor read whole.
+        `patience_seconds` bounds how long a call retries; the time-out in the bucket's client
+        options bounds each try. `put` sends objects larger than `part_bytes` in parts. An object
+        larger than `object_bytes_max` is neither written nor read whole.
         """
         self._client = CloudClient(bucket, part_bytes=part_bytes, object_bytes_max=object_bytes_max)
         self._clock = clock or SystemClock()
@@ -124,9 +124,9 @@ class CloudStore:
         check_object_path(path)
         if start < 0 or length < 0:
             raise InvalidArgument(
-                f"a byte range starts at {start} with length {length}",
+                f"a byte range cannot start at {start} with length {length}",
                 path=path,
-                hint="Neither may be negative",
+                hint="Pass a start and a length of 0 or more",
             )
         if length == 0 or start > _OFFSET_MAX:
             self.size(path)
@@ -136,11 +136,11 @@ class CloudStore:
         return self._found(answer, path)
 
     def size(self, path: str) -> int:
-        """Bytes in the object; raises NotFound."""
+        """Return the size of an object in bytes; raises NotFound."""
         check_object_path(path)
         answer = self._persist(lambda: self._client.size(path))
         if isinstance(answer, Failure) and answer.verdict is Verdict.MISSING:
-            # The object or the bucket: a read tells which, and raises for both.
+            # The object or the bucket is missing: a read shows which, and raises for both.
             self.get_range(path, start=0, length=1)
         return self._found(answer, path)
 
@@ -151,7 +151,7 @@ class CloudStore:
         answer = self._persist(lambda: self._client.write(path, payload))
         if isinstance(answer, str):
             return answer
-        # Where the client repeats requests, anything but a lasting no may hide a success.
+        # If the client repeats requests, any answer but NO may hide a success.
         repeated = self._client.writes_in_parts(payload) and answer.verdict is not Verdict.NO
         raise self._not_done(answer, path, lost=repeated or answer.verdict is Verdict.LOST)
 
@@ -169,10 +169,10 @@ class CloudStore:
         return self._put_if(path, payload, tag=tag)
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, starting after `after`.
+        """Yield objects whose path starts with `prefix`, ascending, starting after `after`.
 
-        An ordered listing is read as it is consumed; an unordered one whole, to be sorted. Locks
-        and temporary files that were copied from a disk are left out.
+        An ordered listing is read as it is consumed, an unordered one whole, to sort it. Locks and
+        temporary files that were copied from a disk are left out.
         """
         check_prefix(prefix)
         if after is not None:
@@ -210,7 +210,7 @@ class CloudStore:
                 failure = found
                 break
             else:
-                # What cannot be read now may be as before: the next try shows it.
+                # An object that cannot be read now may be unchanged: the next try shows it.
                 as_before = tag is None or found.verdict is not Verdict.MISSING
             if as_before:
                 continue
@@ -219,10 +219,10 @@ class CloudStore:
             return None
         raise self._not_done(failure, path, lost=lost)
 
-    # Trying, and telling how it ended
+    # Retries and their outcome
 
     def _tries(self) -> Iterator[None]:
-        """Yield once per try: at once, then after growing, jittered pauses until patience ends."""
+        """Yield once per try: immediately, then after growing, jittered pauses."""
         ends_at = self._clock.monotonic() + self._patience_seconds
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -234,9 +234,9 @@ class CloudStore:
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
     def _persist(self, request: Callable[[], T | Failure]) -> T | Failure:
-        """Repeat a request that may be repeated until it has a result or a lasting failure.
+        """Repeat an idempotent request until it has a result or a permanent failure.
 
-        One lost answer makes the whole a lost one, whatever the last answer was.
+        After one lost answer the outcome is LOST, whatever the last answer was.
         """
         lost = False
         for _ in self._tries():
@@ -267,7 +267,7 @@ class CloudStore:
                 hint="Read before repeating it",
             )
         if failure.verdict is Verdict.MISSING:
-            # A write has no object to miss: what is missing is the bucket.
+            # A write does not need an existing object: the bucket is missing.
             return self._unavailable(replace(failure, hint=NO_BUCKET_HINT), path)
         return self._unavailable(failure, path)
 
@@ -287,7 +287,7 @@ class CloudStore:
             for info in chunk:
                 if info.path <= last:
                     if info.size == 0:
-                        # A folder marker, `name/`, comes out as `name`, and out of order.
+                        # A folder marker, `name/`, is listed as `name`, and out of order.
                         continue
                     raise Unavailable(
                         f"{self.location} lists objects out of order",
@@ -322,7 +322,7 @@ def _directory(prefix: str) -> str | None:
 
 
 def _offset(after: str | None) -> str | None:
-    """Return the last path at or before `after` that the client takes as an offset."""
+    """Return the last path at or before `after` that the client accepts as an offset."""
     if after is None:
         return None
     directory, _, name = after.rpartition("/")
@@ -337,7 +337,7 @@ def open_s3(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> CloudStore:
-    """Open what is under `prefix` in an S3 bucket; an empty prefix is the whole bucket."""
+    """Open the part of an S3 bucket below `prefix`; an empty prefix is the whole bucket."""
     return CloudStore(
         s3_bucket(bucket, prefix=prefix, options=options),
         clock=clock,

@@ -1,19 +1,19 @@
-"""Lets many threads share one writer: the first to come leads, the others follow.
+"""CommitQueue: many threads share one writer; the first one leads, the others follow.
 
 Steps of an append:
 
-1. A thread that finds no leader leads, with a group of its own work; the others queue, asleep.
-2. A leader that comes from the queue takes a group from its front, itself first. It commits
-   outside the lock, so that the queue fills again meanwhile.
-3. It wakes the first of those still waiting to lead next, and its followers with their outcome.
+1. A thread that finds no leader leads, with only its own work; the others sleep in the queue.
+2. A leader from the queue takes a group from its front, itself first. It commits outside the lock,
+   so that the queue fills again in the meantime.
+3. It wakes the first thread that still waits to lead next, and its followers with their outcome.
 
 STORAGE-13  At most one group, or one lone action, is being committed at any time.
 STORAGE-14  Groups and lone actions are committed in the order in which they joined.
-STORAGE-15  Every thread that joined is woken exactly once, also when its leader fails. One whose
-            wait is interrupted leaves the queue, and passes the lead on if it was to have it.
+STORAGE-15  Every thread that joined is woken exactly once, even when its leader fails. One whose
+            wait is interrupted leaves the queue, and passes the lead on if it was the next leader.
             Wherever an interrupt comes, the lock is freed and the lead is not lost.
-STORAGE-16  A queue belongs to the process that made it: in a forked child, whose other threads are
-            gone, it refuses.
+STORAGE-16  A queue belongs to the process that created it: in a forked child, whose other threads
+            are gone, it refuses work.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ Work = TypeVar("Work", bound="Sized")
 
 
 class Sized(Protocol):
-    """Work that knows its weight in a group."""
+    """Work that knows its size in a group."""
 
     @property
     def byte_count(self) -> int:
@@ -37,14 +37,14 @@ class Sized(Protocol):
 
 
 class Latch(Protocol):
-    """The part of a lock the queue uses; a test may bring its own."""
+    """The part of a lock that the queue uses; tests may replace it."""
 
     def acquire(self) -> bool:
         """Wait until it is free and take it."""
         ...
 
     def release(self) -> None:
-        """Free it; any thread may."""
+        """Free it, from any thread."""
         ...
 
     def __enter__(self) -> object:
@@ -74,7 +74,7 @@ class _Seat(Generic[Work]):
         self.alone = alone
         self.latch = latch
         self.committed = False
-        # Whose turn it is, once it is to lead.
+        # Its turn, once it leads.
         self.turn = 0
         self.failure: BaseException | None = None
 
@@ -103,7 +103,7 @@ class CommitQueue(Generic[Work]):
         keep_to_process(self)
 
     def end_in_child(self) -> None:
-        """Refuse everything: who leads, and who waits, stayed with the parent."""
+        """Refuse everything: the leader and the waiting threads stayed in the parent."""
         self._is_forked = True
 
     def lead(self) -> int:
@@ -124,7 +124,7 @@ class CommitQueue(Generic[Work]):
         return turn
 
     def pass_on(self, turn: int) -> None:
-        """Let the first of those waiting lead next; once for each turn, and then nothing."""
+        """Let the first waiting thread lead next; a second call for the same turn does nothing."""
         with self._lock:
             if turn != self._turn:
                 return
@@ -138,7 +138,7 @@ class CommitQueue(Generic[Work]):
                 self._led = False
 
     def submit(self, work: Work) -> None:
-        """Commit the work, perhaps with others'; raises what its group's commit raised."""
+        """Commit the work, perhaps in a group; raises what the commit of its group raised."""
         turn = self.lead()
         if not turn:
             self._follow(work, None)
@@ -146,7 +146,7 @@ class CommitQueue(Generic[Work]):
         try:
             self._commit_group((work,))
         finally:
-            # An interrupt may come before a call has done anything: it is made again.
+            # An interrupt may come before the call has done anything: call it again.
             try:
                 self.pass_on(turn)
             except BaseException:
@@ -154,7 +154,7 @@ class CommitQueue(Generic[Work]):
                 raise
 
     def run_alone(self, action: Callable[[], None]) -> None:
-        """Run an action while nothing else is committed; raises what it raises."""
+        """Run an action while nothing else is committed; raises what the action raises."""
         turn = self.lead()
         if not turn:
             self._follow(None, action)
@@ -176,7 +176,7 @@ class CommitQueue(Generic[Work]):
         try:
             with self._lock:
                 if not self._led:
-                    # The lead was passed on to no one meanwhile.
+                    # The lead became free in the meantime.
                     seat.turn = self._turn
                     self._led = True
                 self._waiting.append(seat)
@@ -191,7 +191,7 @@ class CommitQueue(Generic[Work]):
             raise seat.failure
 
     def _give_up(self, seat: _Seat[Work]) -> None:
-        """Leave the queue because of an interrupt; what is being committed stays so."""
+        """Leave the queue because of an interrupt; a commit in progress continues."""
         with self._lock:
             if seat in self._waiting:
                 self._waiting.remove(seat)
@@ -199,7 +199,7 @@ class CommitQueue(Generic[Work]):
             self.pass_on(seat.turn)
 
     def _lead(self, first: _Seat[Work]) -> None:
-        """Commit a group; one that was not begun, because of an interrupt, stays in the queue."""
+        """Commit a group; if an interrupt comes before it begins, it stays in the queue."""
         with self._lock:
             group = self._group_locked(first)
         work = [seat.work for seat in group if seat.work is not None]
@@ -220,7 +220,7 @@ class CommitQueue(Generic[Work]):
     def _settle(
         self, first: _Seat[Work], group: Sequence[_Seat[Work]], failure: BaseException | None
     ) -> None:
-        """Pass the lead on and wake the group; what an interrupt left is done when called again."""
+        """Pass the lead on and wake the group; a second call finishes what an interrupt left."""
         with self._lock:
             for seat in group:
                 if self._waiting and self._waiting[0] is seat:
@@ -229,14 +229,14 @@ class CommitQueue(Generic[Work]):
         for seat in group:
             if seat.committed:
                 continue
-            # An interrupt is the leader's own; its followers find their outcome in their work.
+            # An interrupt concerns only the leader; followers find the outcome in their work.
             if seat is first or isinstance(failure, Exception):
                 seat.failure = failure
             seat.committed = True
             seat.latch.release()
 
     def _group_locked(self, first: _Seat[Work]) -> Sequence[_Seat[Work]]:
-        """Return those at the front that are committed together; they leave when that is done."""
+        """Return the group at the front; it leaves the queue once it is committed."""
         group = [first]
         if first.work is None:
             return group

@@ -3,9 +3,9 @@
 This is the seam under `neve.storage.local_store`. `PosixDisk` is the real one; the test kit has one
 that loses power, one that fails, and one that switches threads at every call.
 
-Every call raises OSError with its errno and nothing else. Handles are small integers, as the kernel
-gives them. Paths are absolute. No call follows a symbolic link in the last segment of a path.
-Nothing is durable until it is synced: bytes and size of a file by `sync`, entries of a directory by
+Every call raises OSError with its errno and nothing else. Handles are the kernel's small integers.
+Paths are absolute. No call follows a symbolic link in the last segment of a path. Nothing is
+durable until it is synced: bytes and size of a file by `sync`, entries of a directory by
 `sync_directory`; neither implies the other.
 """
 
@@ -30,7 +30,7 @@ from neve.errors import (
     Wording,
 )
 
-# IOV_MAX on Linux: a call with more pieces would fail whole.
+# IOV_MAX on Linux: a call with more pieces fails.
 PIECES_MAX: Final = 1_024
 
 
@@ -68,11 +68,11 @@ class Disk(Protocol):
         ...
 
     def create_file(self, path: str) -> int:
-        """Make a file that is not there yet and open it for reading and writing."""
+        """Create a new file and open it for reading and writing."""
         ...
 
     def open_file(self, path: str, *, writable: bool = False) -> int:
-        """Open a file that is there; a directory is EISDIR, now or when its size is asked."""
+        """Open an existing file; a directory raises EISDIR, here or in `size`."""
         ...
 
     def read(self, handle: int, offset: int, length: int) -> bytes:
@@ -80,18 +80,18 @@ class Disk(Protocol):
         ...
 
     def map_file(self, handle: int) -> memoryview:
-        """Return the bytes of an open file, read when looked at; they outlive handle and name.
+        """Return the bytes of an open file, read on access; they outlive handle and name.
 
-        Only for files that never change: reading after a cut ends the process.
+        Only for files that never change: reading a truncated file ends the process.
         """
         ...
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write the pieces one after the other; return how many bytes were taken, maybe fewer."""
+        """Write the pieces in order; return how many bytes were written, maybe fewer than given."""
         ...
 
     def allocate(self, handle: int, length: int) -> None:
-        """Make the file at least `length` bytes long, with the space for them."""
+        """Make the file at least `length` bytes long, and reserve the space."""
         ...
 
     def truncate(self, handle: int, length: int) -> None:
@@ -99,11 +99,11 @@ class Disk(Protocol):
         ...
 
     def size(self, handle: int) -> int:
-        """Bytes in an open file; EISDIR for a directory, EINVAL for what is not a plain file."""
+        """Return the size of an open file; EISDIR for a directory, EINVAL for a special file."""
         ...
 
     def sync(self, handle: int) -> None:
-        """Make the bytes and the size of a file durable; says nothing about its name."""
+        """Make the bytes and the size of a file durable, but not its name."""
         ...
 
     def close(self, handle: int) -> None:
@@ -123,11 +123,11 @@ class Disk(Protocol):
         ...
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory; ENOTEMPTY when there is something in it."""
+        """Remove an empty directory; ENOTEMPTY when it is not empty."""
         ...
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        """Names in a directory, in no promised order."""
+        """Return the names in a directory, in any order."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -139,38 +139,38 @@ class Disk(Protocol):
         ...
 
     def stat(self, path: str) -> FileStatus:
-        """Look at a path, not at what a link there points to."""
+        """Return the status of a path, without following a link."""
         ...
 
     def real_path(self, path: str) -> str:
-        """Return the absolute path with every link resolved, also where it does not exist yet."""
+        """Return the absolute path with every link resolved, even if it does not exist yet."""
         ...
 
     def process_id(self) -> int:
-        """Say which process this is; a forked child is another one."""
+        """Return the id of this process; a forked child has another one."""
         ...
 
 
 _HINTS: Final[dict[int, str]] = {
-    errno.EFBIG: "The file system or `ulimit -f` allows no larger file",
+    errno.EFBIG: "Raise `ulimit -f`, or use a file system that allows larger files",
     errno.EMFILE: "Close other files of this process or raise `ulimit -n`",
-    errno.ENFILE: "The machine is out of file handles: close other programs or raise fs.file-max",
-    errno.EIO: "The disk reported a fault: look at the kernel log before trusting it again",
-    errno.EACCES: "Give this user the right to read and write the directory",
-    errno.EPERM: "Give this user the right, and use a file system that has hard links",
+    errno.ENFILE: "Close other programs or raise fs.file-max: the machine is out of file handles",
+    errno.EIO: "Look at the kernel log before trusting the disk again: it reported a fault",
+    errno.EACCES: "Give this user permission to read and write the directory",
+    errno.EPERM: "Give this user permission, and use a file system that has hard links",
     errno.EXDEV: "Keep the whole store on one file system: no mount points below its root",
 }
 
 
 def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
-    """Turn a failed call that left nothing visible into the error a caller can act on."""
+    """Return the error for a failed call that left nothing visible."""
     text = f"could not {doing}: {error.strerror or error}"
     match error.errno:
         case errno.ENOENT:
             return NotFound(f"could not {doing}: it does not exist", path=path)
         case errno.EISDIR | errno.ENOTDIR:
             return InvalidArgument(
-                text, path=path, hint="A directory and an object cannot have the same name"
+                text, path=path, hint="Rename one: a directory and an object cannot share a name"
             )
         case errno.ENAMETOOLONG:
             return InvalidArgument(
@@ -178,9 +178,9 @@ def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
             )
         case errno.ELOOP | errno.EINVAL:
             return Corruption(
-                f"could not {doing}: there is something that is not a plain file",
+                f"could not {doing}: the path is not a plain file",
                 path=path,
-                hint="neve makes no links, pipes or devices: find out who did, and remove it",
+                hint="Remove the link, pipe or device: neve does not create any",
             )
         case errno.EBADF:
             return Closed(
@@ -198,7 +198,7 @@ def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
 
 
 def read_fully(disk: Disk, handle: int, offset: int, length: int) -> bytes:
-    """Read `length` bytes, or as many as there are."""
+    """Read `length` bytes, or fewer at the end of the file."""
     chunks: list[bytes] = []
     while length:
         chunk = disk.read(handle, offset, length)
@@ -220,21 +220,21 @@ def write_fully(
     *,
     written: int = 0,
 ) -> int:
-    """Write all of the pieces; `written` bytes are there already; return their length."""
+    """Write the pieces after their first `written` bytes; return the length of all."""
     rest = deque(memoryview(piece).cast("B") for piece in pieces)
     total = sum(map(len, rest))
     _drop(rest, written)
     while rest:
         taken = disk.write(handle, list(islice(rest, PIECES_MAX)), offset + written)
         if taken <= 0:
-            raise OSError(errno.EIO, "the disk took no bytes and gave no reason")
+            raise OSError(errno.EIO, "the disk wrote no bytes and reported no error")
         written += taken
         _drop(rest, taken)
     return total
 
 
 def _drop(rest: deque[memoryview], count: int) -> None:
-    """Remove the first `count` bytes, and empty pieces in front of the next one."""
+    """Remove the first `count` bytes, and empty pieces before the next one."""
     while rest and count >= len(rest[0]):
         count -= len(rest.popleft())
     if count:

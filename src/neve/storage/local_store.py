@@ -1,6 +1,6 @@
-"""LocalStore: objects and append files under one directory of a disk.
+"""LocalStore: objects, append files and locks under one directory of a disk.
 
-How a write becomes durable; the order of the steps is the promise:
+How a write becomes durable; the order of the steps matters:
 
     put_if_absent   write .tmp-<id> · sync it · link it to the path · remove it · sync the directory
     put             write .tmp-<id> · sync it · rename it to the path · sync the directory
@@ -9,28 +9,25 @@ How a write becomes durable; the order of the steps is the promise:
     recycle         rename the file · sync both directories
     make_durable    sync the file
 
-STORAGE-17  A path never leads to bytes of an object that were not synced before.
+STORAGE-17  An object's bytes are synced before its path leads to them.
 STORAGE-18  `put`, `put_if_match` and `delete` change a name only under the lock of its directory,
             so that nothing comes between comparing and renaming. `put_if_absent` needs no lock:
             `link` decides.
-STORAGE-19  A conditional write that finds another object answers None only after syncing the
-            directory: what stood in its way survives power loss too, so that a caller may build on
-            it.
+STORAGE-19  A conditional write that finds another object returns None only after syncing the
+            directory: the other object survives power loss too, so that a caller may build on it.
 STORAGE-20  A failure before link or rename leaves nothing visible, removes the temporary file, and
             is Unavailable. A failure after it is OutcomeUnknown.
 
-New directories, links and locks are the business of `neve.storage.local_tree`. Two names are the
-store's own, never an object's: `.tmp-…` and `.lock`. A file named `LOCK` is a lock that a caller
-asked for, and nothing but `lock` takes its name. Listings show none of them.
+`neve.storage.local_tree` handles new directories, links and locks. Two names belong to the store,
+never to an object: `.tmp-…` and `.lock`. A file named `LOCK` is a lock that a caller asked for, and
+only `lock` accepts its name. Listings show none of them.
 
-LocalAppendFile and LocalLock: what a log gets from `LocalStore`.
+An append is one positioned write. It costs little more than the system call, so nothing is checked
+per call: closing or poisoning a file replaces its calls with one that refuses.
 
-An append is one positioned write; its cost is the system call and little else, so nothing is
-checked per call. A file that was closed or poisoned has its calls exchanged for one that refuses.
-
-A file and a lock belong to the process that opened them. In a forked child the disk has made their
-handles useless (see `neve.storage.posix_disk`): appending raises Closed, and so does releasing the
-lock, which stays with the parent.
+A file and a lock belong to the process that opened them. In a forked child their handles are
+useless (see `neve.storage.posix_disk`): appending raises Closed, and so does releasing the lock,
+which stays with the parent.
 """
 
 import errno
@@ -69,7 +66,7 @@ from neve.storage.table_paths import (
     split_path,
 )
 
-# With these the kernel refused the bytes before taking any.
+# With these the kernel refused the write before its first byte.
 _TOOK_NOTHING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF})
 
 _POISONED: Final = "an earlier append or sync failed, so what is on disk is unknown"
@@ -98,7 +95,7 @@ class LocalAppendFile:
         self._handle = handle
         self._is_open = True
         self._path = path
-        # Offset the next append begins at; a plain attribute, for a log asks before each append.
+        # Offset of the next append; a plain attribute, as a log reads it before each append.
         self.position = 0
         self._refusal: str | None = None
         self._write: _Write = disk.write
@@ -134,11 +131,11 @@ class LocalAppendFile:
             raise OutcomeUnknown(
                 f"could not sync: {error.strerror or error}",
                 path=self._path,
-                hint="Bytes appended since the last sync may be lost: reopen to see which are left",
+                hint="Reopen to see which bytes are left: those since the last sync may be lost",
             ) from error
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes after the end; durable with the next sync."""
+        """Remove preallocated or recycled bytes after the end; durable with the next sync."""
         if self._refusal is not None:
             self._refuse()
         try:
@@ -152,7 +149,7 @@ class LocalAppendFile:
             return
         self._is_open = False
         self._refuse_from_now_on(self._refusal or _CLOSED)
-        # Whatever a close may report concerns bytes that were not promised.
+        # An error of close concerns only bytes that were never synced.
         with suppress(OSError):
             self._disk.close(self._handle)
 
@@ -189,14 +186,14 @@ class LocalAppendFile:
 
     def _refuse(self) -> NoReturn:
         raise Closed(
-            f"this file takes no more calls: {self._refusal}",
+            f"this file cannot be used any more: {self._refusal}",
             path=self._path,
             hint="Open the log again",
         )
 
 
 class LocalLock:
-    """An exclusive kernel lock, held until released or forgotten, or until its process dies."""
+    """An exclusive kernel lock, held until released or collected, or until its process dies."""
 
     __slots__ = ("_disk", "_handle", "_path", "_process_id")
 
@@ -208,24 +205,24 @@ class LocalLock:
         self._handle = handle
 
     def __del__(self) -> None:
-        # An interrupt may take it from its owner before that could release it.
+        # After an interrupt its owner may not be able to release it.
         if getattr(self, "_handle", None) is not None:
-            # No one is left to hear what goes wrong, not even that it is a forked child's.
+            # No caller is left to raise to, not even in a forked child.
             with suppress(BaseException):
                 self.release()
 
     def release(self) -> None:
-        """Release the lock; a second call does nothing, but only the process that took it may."""
+        """Release the lock, only in the process that took it; a second call does nothing."""
         if self._handle is None:
             return
         if self._disk.process_id() != self._process_id:
             raise Closed(
                 f"this lock belongs to process {self._process_id}",
                 path=self._path,
-                hint="A forked child holds no lock: open the table again in this process",
+                hint="Open the table again in this process: a forked child holds no lock",
             )
         handle, self._handle = self._handle, None
-        # The kernel frees the lock with the handle even when closing reports a fault.
+        # The kernel frees the lock with the handle even when closing reports an error.
         with suppress(OSError):
             self._disk.close(handle)
 
@@ -255,7 +252,7 @@ class LocalStore:
         object_bytes_max: int = OBJECT_BYTES_MAX,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
     ) -> None:
-        """Open the directory `root`, making it when it is missing; without `create`, NotFound.
+        """Open the directory `root`; if missing, create it, or raise NotFound without `create`.
 
         An object larger than `object_bytes_max` is neither written nor read whole. A writer that
         finds its directory locked for longer than `lock_wait_seconds` gives up with Unavailable.
@@ -290,23 +287,23 @@ class LocalStore:
         """Read up to `length` bytes from `start`; short only at the end; raises NotFound."""
         if start < 0 or length < 0:
             raise InvalidArgument(
-                "a byte range begins before the object or ends before it begins",
+                "a byte range has a negative start or length",
                 path=path,
-                hint="Start and length are never negative",
+                hint="Pass a start and a length of 0 or more",
             )
         return self._read(path, start=start, length=length)
 
     def map(self, path: str) -> memoryview:
-        """Return a whole object, read from the disk as it is looked at; raises NotFound.
+        """Return a whole object, read from the disk on access; raises NotFound.
 
-        For objects that are never replaced in place, which is all that `put` and its kin write: the
-        bytes stay those of the object that had the name at the call.
+        The bytes stay those of the object that had the name at the call: every `put` method writes
+        a new file.
         """
         with self._opened(path) as handle:
             return self._disk.map_file(handle)
 
     def size(self, path: str) -> int:
-        """Bytes in the object; raises NotFound."""
+        """Return the size of an object in bytes; raises NotFound."""
         check_object_path(path)
         try:
             self._tree.refuse_links(path)
@@ -316,7 +313,7 @@ class LocalStore:
         if status.kind is FileKind.FILE:
             return status.size
         if status.kind is FileKind.DIRECTORY:
-            raise NotFound("there is a directory, not an object", path=path)
+            raise NotFound("this is a directory, not an object", path=path)
         raise link_found(path)
 
     def put(self, path: str, payload: bytes) -> str:
@@ -351,7 +348,7 @@ class LocalStore:
         """Replace the object that has `tag`; return the new tag, or None when it has another."""
         directory = self._check_object(path, len(payload))
         with self._writing("replace an object", path):
-            # Looking before locking spares a loser the wait, and a missing object its directory.
+            # Checking first saves a loser the wait, and a missing object a new directory.
             found = self._tag_now(path)
             if found is None:
                 return None
@@ -368,7 +365,7 @@ class LocalStore:
         return content_tag(payload)
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, starting after `after`.
+        """Yield objects whose path starts with `prefix`, ascending, starting after `after`.
 
         Directories are read as the iteration reaches them.
         """
@@ -403,9 +400,9 @@ class LocalStore:
     def sweep_temporaries(self, directory: str = "", *, modified_before_ms: int) -> tuple[str, ...]:
         """Remove temporary files last written before a wall-clock time; return their paths.
 
-        Only those in a directory and below it, when one is given.
-        They are what a writer leaves that died, or that could not remove its own. Choose a time
-        that no living writer has been busy since: one whose file goes away gets Unavailable.
+        If a directory is given, only files below it. A writer leaves them when it dies or cannot
+        remove its own. Choose a time before any write that is still in progress: a writer whose
+        file disappears gets Unavailable.
         """
 
         def is_temporary(path: str) -> bool:
@@ -427,7 +424,7 @@ class LocalStore:
         return tuple(removed)
 
     def directories(self, directory: str) -> tuple[str, ...]:
-        """Names of the directories in a directory."""
+        """Return the names of the directories in a directory."""
         check_path(directory)
         try:
             self._tree.refuse_links(f"{directory}/")
@@ -439,9 +436,9 @@ class LocalStore:
         return tuple(sorted(each.name for each in entries if each.kind is FileKind.DIRECTORY))
 
     def remove_abandoned(self, directory: str) -> bool:
-        """Remove a directory in which no one makes files any more; False while it has some.
+        """Remove a directory that no process creates files in any more; False while it has some.
 
-        The caller knows that: its name was given to one writer, who has ended.
+        The caller must know that: the directory belonged to one writer, which has ended.
         """
         check_path(directory)
         try:
@@ -468,14 +465,14 @@ class LocalStore:
             self._tree.close(handle)
             if self._tree.discard(path):
                 raise error_from_disk(error, doing="preallocate", path=path) from error
-            raise _unknown("the file was made but could not be preallocated", path) from error
+            raise _unknown("the file was created but could not be preallocated", path) from error
         return self._settled_file(path, handle, (directory,))
 
     def recycle(self, path: str, *, new_path: str, preallocate_bytes: int = 0) -> LocalAppendFile:
         """Rename an old file and append over its bytes from the start; raises NotFound.
 
         A taken `new_path` is AlreadyExists. Two writers must not do this in one directory at once:
-        a log directory has one writer, who holds its lock.
+        a log directory has one writer, which holds its lock.
         """
         directory = check_object_path(path)
         new_directory = check_object_path(new_path)
@@ -515,9 +512,9 @@ class LocalStore:
             self._tree.close(handle)
 
     def odd_entries(self, directory: str) -> dict[str, FileKind]:
-        """Return what is below a directory and is not a plain file, by path: other directories too.
+        """Return the kinds, by path, of what is below a directory but not a plain file.
 
-        No link is followed.
+        That includes directories. No link is followed.
         """
         check_path(directory)
         try:
@@ -532,7 +529,7 @@ class LocalStore:
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
             handle = self._tree.open_or_create(path)
-        # It owns the handle before anything is locked, so that an interrupt does not leak it.
+        # It owns the handle before it is locked, so that an interrupt does not leak it.
         lock = LocalLock(disk=self._disk, handle=handle, path=path)
         try:
             with self._writing("take a lock", path):
@@ -550,10 +547,10 @@ class LocalStore:
         )
 
     def _read(self, path: str, *, start: int, length: int | None) -> bytes:
-        """Read from `start`, to the end when there is no length."""
+        """Read from `start`, to the end without a length."""
         disk = self._disk
         with self._opened(path) as handle:
-            # The size bounds what is allocated, whatever a caller asks for.
+            # The size of the file bounds the allocation, whatever the caller asks for.
             there = max(disk.size(handle) - start, 0)
             wanted = there if length is None else min(there, length)
             if length is None and wanted > self._object_bytes_max:
@@ -562,7 +559,7 @@ class LocalStore:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
-        """Open an object for reading; raises NotFound, and says what failed meanwhile."""
+        """Open an object for reading; raises typed errors, such as NotFound."""
         check_object_path(path)
         try:
             self._tree.refuse_links(path)
@@ -586,7 +583,7 @@ class LocalStore:
         except FileNotFoundError:
             return False
         if kind is FileKind.DIRECTORY:
-            raise IsADirectoryError(errno.EISDIR, "there is a directory")
+            raise IsADirectoryError(errno.EISDIR, "this is a directory")
         if kind is not FileKind.FILE:
             raise link_found(path)
         return True
@@ -596,7 +593,7 @@ class LocalStore:
             raise _taken(path)
 
     def _link_new(self, path: str, payload: bytes) -> bool:
-        """Publish an object under a free name; False when it was taken meanwhile."""
+        """Publish an object under a free name; False when it was taken in the meantime."""
         directory, _ = split_path(path)
         temporary = self._tree.write_temporary(directory, payload)
         try:
@@ -617,7 +614,7 @@ class LocalStore:
         self._disk.rename(self._tree.on_disk(path), self._tree.on_disk(new_path))
 
     def _settle(self, path: str) -> None:
-        """Make a name durable that others can already see."""
+        """Make a name durable that is already visible."""
         directory, _ = split_path(path)
         try:
             self._tree.sync_directory(directory)
@@ -648,7 +645,7 @@ class LocalStore:
             raise error_from_disk(error, doing="list objects", path="") from error
 
     def _check_object(self, path: str, byte_count: int) -> str:
-        """Refuse what cannot be stored; return the object's directory."""
+        """Check that an object can be stored; return its directory."""
         directory = check_object_path(path)
         if byte_count > self._object_bytes_max:
             raise self._too_large(path, byte_count)
@@ -665,15 +662,15 @@ class LocalStore:
 
     @contextmanager
     def _writing(self, doing: str, path: str) -> Iterator[None]:
-        """Say what failed, for steps that leave nothing visible when they fail."""
+        """Raise typed errors, for steps that leave nothing visible when they fail."""
         try:
             yield
         except FileNotFoundError as error:
             self._tree.forget_directories()
             raise Unavailable(
-                f"could not {doing}: a directory or a temporary file was removed meanwhile",
+                f"could not {doing}: a directory or a temporary file was removed in the meantime",
                 path=path,
-                hint="Try again, and find out who removes files of this store",
+                hint="Try again, and find out what removes files of this store",
             ) from error
         except OSError as error:
             raise error_from_disk(error, doing=doing, path=path) from error
@@ -690,4 +687,4 @@ def _taken(path: str) -> AlreadyExists:
 
 
 def _unknown(what: str, path: str) -> OutcomeUnknown:
-    return OutcomeUnknown(what, path=path, hint="Look whether it is there before trying again")
+    return OutcomeUnknown(what, path=path, hint="Check whether it is there before trying again")

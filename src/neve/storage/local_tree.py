@@ -1,21 +1,21 @@
-"""LocalTree: a directory tree on a disk, with the rules that keep it whole.
+"""LocalTree: a directory tree on a disk, with the rules that keep it intact.
 
     <root>/                     links in the path of the root itself are resolved once, at the start
     ├── manifest/catalog/HEAD   a file
-    ├── manifest/catalog/.lock  kernel lock of the directory: who holds it may replace and remove
+    ├── manifest/catalog/.lock  kernel lock of the directory: its holder may replace and remove
     └── data/.tmp-<id>          a file that its writer has not published yet
 
 STORAGE-21  A directory is used for writing only after this tree has synced the directory above it,
-            even when another process made it, which may have died before syncing. For the root that
-            covers every directory on the way to it that this user may open.
-STORAGE-22  Below the root no symbolic link is followed: neve makes none, and one could lead
-            outside. `refuse_links` looks at every directory of a path before anything is opened.
+            even when another process created it, which may have died before syncing. For the root
+            that covers every directory above it that this user may open.
+STORAGE-22  Below the root no symbolic link is followed: neve creates none, and one could lead
+            outside. `refuse_links` checks every directory of a path before anything is opened.
 STORAGE-23  The lock of a directory excludes threads and processes alike, because each waiter opens
             the lock file again. The kernel frees it when its holder dies. Waiting ends with
             Unavailable.
 
-Calls raise OSError, for the caller to say what it was doing, and typed errors for what only the
-tree knows. Paths are relative to the root, as callers of a store pass them.
+Calls raise OSError, so that the caller can add what it was doing, and typed errors for what only
+the tree knows. Paths are relative to the root, as callers of a store pass them.
 """
 
 import errno
@@ -62,7 +62,7 @@ class LocalTree:
     ) -> None:
         if not root or "\0" in root or not _has_bytes(root):
             raise InvalidArgument(
-                f"{root!a} is not a directory name", hint="Give the path of a directory"
+                f"{root!a} is not a directory name", hint="Pass the path of a directory"
             )
         # Fixed at construction.
         self.disk = disk
@@ -75,7 +75,7 @@ class LocalTree:
         self._clock = clock
         self._lock_wait_seconds = lock_wait_seconds
         # Safe on their own, as adding and clearing are single steps: directories above the root
-        # that something was made in, and directories below it that STORAGE-21 holds for.
+        # that got a new entry, and directories below it that STORAGE-21 holds for.
         self._changed_above: set[PurePosixPath] = set()
         self._durable_directories: set[str] = set()
         try:
@@ -84,7 +84,7 @@ class LocalTree:
             raise error_from_disk(error, doing="open the store", path=str(self.root)) from error
 
     def on_disk(self, path: str) -> str:
-        """Return the absolute path; the empty one is the root."""
+        """Return the absolute path; an empty path is the root."""
         return self._prefix + path
 
     def refuse_links(self, path: str) -> None:
@@ -98,7 +98,7 @@ class LocalTree:
                 end = path.find("/", end + 1)
 
     def ensure_directory(self, directory: str) -> None:
-        """Make a directory, and those above it, where missing; all become durable (STORAGE-21)."""
+        """Make a directory and its missing parents; all become durable (STORAGE-21)."""
         if directory in self._durable_directories:
             return
         self._sync_above_root()
@@ -112,7 +112,7 @@ class LocalTree:
             above, end = step, directory.find("/", end + 1)
 
     def forget_directories(self) -> None:
-        """Take nothing for granted about directories any more: one was removed from outside."""
+        """Forget which directories are durable: one was removed from outside."""
         self._durable_directories.clear()
 
     def sync_directory(self, directory: str) -> None:
@@ -124,7 +124,7 @@ class LocalTree:
         """Hold the lock of a directory (STORAGE-23).
 
         With `when_there_is_room`, a disk too full for the lock file is not an error: it is also too
-        full for the writers that the lock keeps out, and deleting must still be possible.
+        full for the writers that the lock excludes, and deleting must still be possible.
         """
         try:
             handle = self.open_or_create(join_path(directory, DIRECTORY_LOCK_NAME))
@@ -140,7 +140,7 @@ class LocalTree:
             self.close(handle)
 
     def write_temporary(self, directory: str, *pieces: bytes | memoryview) -> str:
-        """Write and sync a file that no one else reads; return its path."""
+        """Write and sync a temporary file; return its path."""
         path, handle = self._create_temporary(directory)
         try:
             write_fully(self.disk, handle, pieces, 0)
@@ -162,7 +162,7 @@ class LocalTree:
             raise
 
     def discard(self, path: str) -> bool:
-        """Remove a file that is not needed; False when it could not be done."""
+        """Remove a file that is not needed; False when that failed."""
         try:
             self.disk.remove(self.on_disk(path))
         except FileNotFoundError:
@@ -172,7 +172,7 @@ class LocalTree:
         return True
 
     def open_or_create(self, path: str) -> int:
-        """Open a file for writing, making an empty one when it is missing."""
+        """Open a file for writing; create it if it is missing."""
         place = self.on_disk(path)
         try:
             return self.disk.open_file(place, writable=True)
@@ -183,15 +183,15 @@ class LocalTree:
                 return self.disk.open_file(place, writable=True)
 
     def close(self, handle: int) -> None:
-        """Close a handle whose bytes are synced or of no use: a fault then changes nothing."""
+        """Close a handle whose bytes are synced or not needed: an error then changes nothing."""
         with suppress(OSError):
             self.disk.close(handle)
 
     def remove_abandoned(self, directory: str) -> bool:
-        """Remove a directory that no one writes to any more; False when there are files in it.
+        """Remove a directory that no process writes to any more; False when it has files.
 
-        A lock file goes with it. A process that still waits for that lock can only delete, and
-        finds nothing: new files are never made in such a directory.
+        Its lock file is removed too. A process that still waits for that lock can only delete, and
+        finds nothing: new files are never created in such a directory.
         """
         try:
             entries = self.disk.list_directory(self.on_disk(directory))
@@ -207,7 +207,7 @@ class LocalTree:
                 self.disk.remove(self.on_disk(join_path(directory, DIRECTORY_LOCK_NAME)))
             self.disk.remove_directory(self.on_disk(directory))
         except (FileNotFoundError, NotADirectoryError):
-            return True  # another one was quicker
+            return True  # another process removed it first
         except OSError as error:
             if error.errno not in _NOT_EMPTY:
                 raise
@@ -216,10 +216,10 @@ class LocalTree:
         return True
 
     def files(self, start: str, *, enter: PathTest, keep: PathTest) -> Iterator[str]:
-        """Paths of plain files below `start` that pass `keep`, ascending, in directories that pass.
+        """Yield paths of plain files below `start` that pass `keep`, ascending.
 
-        A directory is read when the iteration reaches it. Links and devices are passed over, and
-        so is a directory that went away meanwhile.
+        Only directories that pass `enter` are read, when the iteration reaches them. Links, devices
+        and directories that were removed in the meantime are skipped.
         """
         with suppress(NotADirectoryError):  # Below a file there is nothing to find.
             self.refuse_links(f"{start}/" if start else "")
@@ -232,7 +232,7 @@ class LocalTree:
                 yield path
 
     def odd_entries(self, start: str) -> Iterator[tuple[str, FileKind]]:
-        """Entries below `start` that are not plain files, directories before what is in them."""
+        """Yield entries below `start` that are not plain files, parents before children."""
         self.refuse_links(f"{start}/")
         pending = [start]
         while pending:
@@ -249,9 +249,9 @@ class LocalTree:
                         pending.append(path)
 
     def _below(self, directory: str, *, enter: PathTest, keep: PathTest) -> list[str]:
-        """Entries of one directory, descending, directories marked by a slash at the end.
+        """Return entries of one directory, descending, directories with a slash at the end.
 
-        The slash is also what makes the order right: `a-b` comes before everything in `a/`.
+        The slash also makes the order right: `a-b` comes before everything in `a/`.
         """
         try:
             entries = self.disk.list_directory(self.on_disk(directory))
@@ -284,7 +284,7 @@ class LocalTree:
         except FileNotFoundError:
             return False
         if kind is not FileKind.DIRECTORY:
-            raise NotADirectoryError(errno.ENOTDIR, "there is a file, not a directory")
+            raise NotADirectoryError(errno.ENOTDIR, "this is a file, not a directory")
         return True
 
     def _sync_above_root(self) -> None:
@@ -294,8 +294,8 @@ class LocalTree:
             try:
                 self.disk.sync_directory(str(directory))
             except OSError as error:
-                # What was there before, in a directory that this user may not open or whose file
-                # system cannot sync one, is taken for durable.
+                # A directory that this user may not open, or that the file system cannot sync:
+                # what was there before counts as durable.
                 if directory in self._changed_above or error.errno not in _CANNOT_SYNC:
                     raise
         self._durable_directories.add("")
@@ -340,16 +340,16 @@ class LocalTree:
 
 
 def link_found(path: str) -> Corruption:
-    """Say that there is a symbolic link or a special file where neve has a file or a directory."""
+    """Return the error for a link or a special file in place of a file or a directory."""
     return Corruption(
-        "there is a symbolic link or a special file",
+        "this is a symbolic link or a special file",
         path=path,
-        hint="neve makes none, and one could lead out of the store: remove it, or move the store",
+        hint="Remove it, or move the store: neve creates none, and one could lead out of the store",
     )
 
 
 def _has_bytes(root: str) -> bool:
-    """Whether the name can be given to the kernel; bytes that are not UTF-8 are all right."""
+    """Whether the kernel accepts the name; bytes that are not UTF-8 are fine."""
     try:
         root.encode(errors="surrogateescape")
     except UnicodeEncodeError:

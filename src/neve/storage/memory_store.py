@@ -1,12 +1,11 @@
 """MemoryStore: objects, append files and locks in this process, gone when it ends.
 
-For tests, examples and caches. It keeps every rule of `object_store` and `append_file` that can be
-kept without a disk: nothing survives the process, so STORAGE-2, STORAGE-8 and STORAGE-9 hold for as
-long as it lives.
+For tests, examples and caches. It keeps every rule of `object_store` that is possible without a
+disk: nothing survives the process, so STORAGE-2, STORAGE-8 and STORAGE-9 hold while it lives.
 
 Tags are numbers from one counter per store and never repeat, not even for equal bytes.
-An append file is an object like any other: it can be read, listed and deleted while it is open;
-preallocated bytes are there and are zero, as on a disk.
+An append file is an object like any other: it can be read, listed and deleted while it is open.
+Preallocated bytes are zeros, as on a disk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -94,9 +93,9 @@ class MemoryStore:
         check_object_path(path)
         if start < 0 or length < 0:
             raise InvalidArgument(
-                "a byte range begins before the object or ends before it begins",
+                "a byte range has a negative start or length",
                 path=path,
-                hint="Neither may be negative",
+                hint="Pass a start and a length of 0 or more",
             )
         with self._contents.lock:
             whole = memoryview(self._contents.entry_locked(path).payload)
@@ -104,7 +103,7 @@ class MemoryStore:
                 return bytes(part)
 
     def size(self, path: str) -> int:
-        """Bytes in the object; raises NotFound."""
+        """Return the size of an object in bytes; raises NotFound."""
         check_object_path(path)
         with self._contents.lock:
             return len(self._contents.entry_locked(path).payload)
@@ -133,7 +132,7 @@ class MemoryStore:
             return self._write_locked(path, payload)
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, as they are at the call."""
+        """Yield objects whose path starts with `prefix`, ascending, as of the call."""
         check_prefix(prefix)
         if after is not None:
             check_prefix(after)
@@ -233,7 +232,7 @@ class MemoryAppendFile:
 
     @property
     def position(self) -> int:
-        """Offset the next append begins at."""
+        """Offset of the next append."""
         return self._position
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
@@ -247,11 +246,11 @@ class MemoryAppendFile:
             self._entry.tag = self._contents.next_tag_locked()
 
     def sync(self) -> None:
-        """Nothing outlives the process, so nothing is left to do."""
+        """Do nothing: memory does not outlive the process."""
         self._refuse_closed()
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes after the end."""
+        """Remove preallocated or recycled bytes after the end."""
         self._refuse_closed()
         with self._contents.lock:
             del self._payload[self._position :]
@@ -293,6 +292,6 @@ def named_memory_store(name: str) -> MemoryStore:
 
 
 def forget_memory_stores() -> None:
-    """Forget every named store; a holder of one keeps it for itself."""
+    """Forget every named store; open handles keep theirs."""
     with _NAMED_LOCK:
         _NAMED.clear()

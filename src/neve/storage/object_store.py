@@ -1,17 +1,16 @@
-"""ObjectStore: whole, named, immutable-by-habit byte strings with conditional writes.
+"""The interfaces of storage: ObjectStore, for whole objects, and AppendFile, for logs.
 
-Names are relative paths with `/`; `neve.storage.table_paths` says which are refused.
-Every implementation runs `neve.testing.store_contract.ObjectStoreContract`.
-
-What callers may rely on:
+An ObjectStore holds named byte strings, rarely replaced, with conditional writes. Names are
+relative paths with `/`; `neve.storage.table_paths` says which are refused. Every implementation
+runs `neve.testing.store_contract.ObjectStoreContract`. What callers may rely on:
 
 STORAGE-1  A reader sees an object whole or not at all, never a part of it.
 STORAGE-2  When a write returns, the object survives power loss.
 STORAGE-3  `put_if_absent` has exactly one winner per path; `put_if_match` one per tag.
 STORAGE-4  `None` from a conditional write means certainly not written. A write whose answer was
-           lost is read back; where reading back does not show it, the error is `OutcomeUnknown`.
-           Reading back compares bytes, so conditional payloads must be unique to their writer
-           (neve's carry a transaction id).
+           lost is read back; if that does not decide, the error is `OutcomeUnknown`. Reading back
+           compares bytes, so conditional payloads must be unique to their writer (neve's carry a
+           transaction id).
 STORAGE-5  A tag changes whenever the bytes change. Equal bytes may have equal tags, so contents
            that are compared by tag must never repeat.
 STORAGE-6  `list` returns every object that existed before the call and was not deleted since, in
@@ -19,30 +18,28 @@ STORAGE-6  `list` returns every object that existed before the call and was not 
 STORAGE-7  A deleted object may come back after power loss; nothing may rely on it being gone.
 
 `plain_location` spells locations as Iceberg's metadata does. Iceberg compares locations byte for
-byte and decodes nothing: a directory named `my lake` is `file:///my lake`, where a URI would say
+byte and decodes nothing: a directory named `my lake` is `file:///my lake`, not the URI
 `file:///my%20lake`. Everything that other engines read (metadata, manifests, and the vectors that
 name their data files) spells locations this way.
 
-Two abilities are optional, and have a way around them for other stores:
+Two capabilities are optional, with a fallback for other stores:
 
 - Mapping an object into memory. A mapped object costs neither time nor memory until its bytes are
-  read, and then belongs to the operating system's cache, shared by all who map it. It stays valid
-  when the object is deleted. Bytes that the disk cannot read any more end the process, as for every
-  program that maps files: only caches that can be made again are worth mapping, and their checksums
-  are checked before use.
+  read. They are in the operating system's cache then, shared by all processes that map it, and stay
+  valid when the object is deleted. If the disk cannot read them any more, the process ends, as for
+  every program that maps files: map only caches that can be rebuilt, and check their checksums.
 - Storing a file in pieces, without joining them in memory first. Data files are large, are written
-  once under a name of their own, and are never compared by tag: the store returns none.
+  once under a unique name, and are never compared by tag: the store returns none.
 
-AppendFile: what a log needs and object stores lack.
-
-Every implementation runs `neve.testing.append_contract.AppendFilesContract`.
+An AppendFile does what a log needs and object stores lack. Every implementation runs
+`neve.testing.append_contract.AppendFilesContract`.
 
 STORAGE-8  When `create` or `recycle` returns, the file's name survives power loss.
 STORAGE-9  When `sync` returns, every byte appended before the call survives power loss.
 STORAGE-10  Bytes appended since the last sync may survive in any part, in any order, torn at any
             byte.
-STORAGE-11  A failed append or sync poisons the file: every later call raises Closed, and what is on
-            disk is found out by reopening. A sync is never tried twice.
+STORAGE-11  A failed append or sync poisons the file: every later call raises Closed, and only
+            reopening shows what is on disk. A sync is never tried twice.
 STORAGE-12  One process at a time holds a lock; the kernel frees it when its holder dies.
 """
 
@@ -66,7 +63,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One object as it was read, with the tag that `put_if_match` wants."""
+    """One object as it was read, with the tag for `put_if_match`."""
 
     payload: bytes
     tag: str
@@ -93,7 +90,7 @@ class ObjectStore(Protocol):
         ...
 
     def size(self, path: str) -> int:
-        """Bytes in the object; raises NotFound."""
+        """Return the size of an object in bytes; raises NotFound."""
         ...
 
     def put(self, path: str, payload: bytes) -> str:
@@ -109,7 +106,7 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, starting after `after`."""
+        """Yield objects whose path starts with `prefix`, ascending, starting after `after`."""
         ...
 
     def delete(self, path: str) -> None:
@@ -129,10 +126,10 @@ def plain_location(location: str, path: str = "") -> str:
 
 @runtime_checkable
 class MapsObjects(Protocol):
-    """A store whose objects can be looked at without being read first."""
+    """A store that can map objects into memory."""
 
     def map(self, path: str) -> memoryview:
-        """Return a whole object, read as it is looked at; raises NotFound."""
+        """Return a whole object, read on access; raises NotFound."""
         ...
 
 
@@ -169,7 +166,7 @@ class AppendFile(Protocol):
 
     @property
     def position(self) -> int:
-        """Offset the next append begins at; an append moves it before it writes a byte."""
+        """Offset of the next append; an append moves it before it writes a byte."""
         ...
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
@@ -181,7 +178,7 @@ class AppendFile(Protocol):
         ...
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes after the end; durable with the next sync."""
+        """Remove preallocated or recycled bytes after the end; durable with the next sync."""
         ...
 
     def close(self) -> None:
@@ -211,14 +208,14 @@ class AppendFiles(Protocol):
     def make_durable(self, path: str) -> None:
         """Sync a file that another writer left; raises NotFound.
 
-        What a reader finds in it may exist only in memory until then.
+        Until then its bytes may exist only in memory.
         """
         ...
 
     def odd_entries(self, directory: str) -> Mapping[str, FileKind]:
-        """Return what is below a directory and is not a plain file, by path: other directories too.
+        """Return the kinds, by path, of what is below a directory but not a plain file.
 
-        Listings of an ObjectStore pass over links, pipes and the like.
+        That includes directories. Listings of an ObjectStore skip links, pipes and the like.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The store that a location names, opened and tried out.
+"""Opening the store at a location, and probes of what it supports.
 
     /data/lake, data/lake          a directory on this machine
     file:///data/lake              the same, percent-decoded
@@ -6,15 +6,15 @@
     memory://name                  in this process, percent-decoded; one name is one store
 
 A location never holds a secret: user names, passwords, queries and fragments are refused, and the
-error does not repeat them. Azure's `abfss://container@account.host/path` holds none, and is refused
-only because there is no store for it yet. Options come from the caller only. obstore has a
-credential chain of its own, which may look into the environment when no key is given.
+error does not repeat them. Azure's `abfss://container@account.host/path` has none, and is refused
+only because there is no store for it yet. Options come from the caller only. obstore has its own
+credential chain, which may read the environment when no key is given.
 
-Before the first commit, a probe finds out whether a store keeps the promises that commits need.
-Some servers accept `If-None-Match` and `If-Match` and ignore them: every write succeeds, two
-writers both believe they won, and one commit is gone. Some list out of order, and a listing that
-begins after a name then misses objects. The probe writes objects named `probe-<id>` and deletes
-them; a crash can leave one, which may be deleted at any time.
+Before the first commit, a probe checks that a store keeps the promises that commits need. Some
+servers accept `If-None-Match` and `If-Match` and ignore them: every write succeeds, two writers
+both believe they won, and one commit is lost. Some list out of order, so that a listing that begins
+after a name misses objects. The probe writes objects named `probe-<id>` and deletes them; a crash
+can leave one, which may be deleted at any time.
 """
 
 import importlib
@@ -39,7 +39,7 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 # Azure writes container@account.host where others have user:password@host.
 _AZURE: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 _CONTAINER: Final = re.compile(r"[a-z0-9$][a-z0-9-]{0,62}@[A-Za-z0-9][A-Za-z0-9.-]*")
-_FORMS: Final = "Give a directory, file:///directory, s3://bucket/prefix or memory://name"
+_FORMS: Final = "Pass a directory, file:///directory, s3://bucket/prefix or memory://name"
 
 
 def open_store(
@@ -50,9 +50,9 @@ def open_store(
     ids: IdSource | None = None,
     create: bool = True,
 ) -> ObjectStore:
-    """Open the store at `location`; a directory that does not exist is made.
+    """Open the store at `location`; a directory that does not exist is created.
 
-    Without `create` it is NotFound. A bucket is never made, and is not looked for here.
+    Without `create` it is NotFound. A bucket is neither created nor checked here.
     """
     if not location.strip():
         raise InvalidArgument("the location is empty", hint=_FORMS)
@@ -78,9 +78,9 @@ def open_store(
 
 
 def _split(location: str) -> tuple[str, str]:
-    """Return the scheme in lower case and what follows it; a plain path has none."""
+    """Return the scheme in lower case, empty for a plain path, and the rest."""
     if location.startswith("file:/") and not location.startswith("file://"):
-        # The form Java writes.
+        # The form that Java writes.
         location = f"file://{location.removeprefix('file:')}"
     url = _URL.fullmatch(location)
     if url is None:
@@ -110,7 +110,7 @@ def _refuse_options(options: Mapping[str, str]) -> None:
     if options:
         raise InvalidArgument(
             f"this location takes no storage options, but {min(options)!a} was given",
-            hint="Leave them out, or give an s3:// location",
+            hint="Leave them out, or pass an s3:// location",
         )
 
 
@@ -141,7 +141,7 @@ def _open_s3(
     prefix = prefix.removesuffix("/")
     if prefix:
         check_path(prefix)
-    # By name: the client is an extra, and only those who use a bucket pay for loading it.
+    # By name: the client is an extra, and is loaded only for buckets.
     cloud_store = importlib.import_module("neve.storage.cloud_store")
     store = cloud_store.open_s3(bucket, prefix=prefix, options=parsed, clock=clock, ids=ids)
     return cast("ObjectStore", store)
@@ -151,9 +151,9 @@ _HINT = "Use a store with conditional writes, such as S3, or a directory on a lo
 
 
 def probe_conditional_writes(store: ObjectStore, ids: IdSource) -> None:
-    """Raise Unavailable when the store ignores a condition, naming the one it ignored."""
+    """Raise Unavailable, with the name of the condition, when the store ignores one."""
     path = f"probe-{ids.uuid()}"
-    # Never equal, so that no answer can be taken for another's.
+    # Never equal, so that no answer can be mistaken for another.
     first, second, third, fourth = (f"neve probe {n} {ids.uuid()}".encode() for n in range(4))
     try:
         created = store.put_if_absent(path, first)
@@ -199,14 +199,14 @@ def probe_listing(store: ObjectStore, ids: IdSource) -> None:
 
 
 def _sweep(store: ObjectStore, path: str) -> None:
-    # What the probe found matters more than a probe object that is left.
+    # The result of the probe matters more than a leftover probe object.
     with suppress(Unavailable, OutcomeUnknown):
         store.delete(path)
 
 
 def _ignored(store: ObjectStore, condition: str) -> NeveError:
     return Unavailable(
-        f"{store.location} ignores the condition to {condition}: two writers would both hear "
+        f"{store.location} ignores the condition to {condition}: two writers would both believe "
         "that they committed, and one commit would be lost",
         hint=_HINT,
     )

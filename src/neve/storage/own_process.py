@@ -1,11 +1,12 @@
-"""Things that belong to one process, and are notified in a forked child of it.
+"""Objects that belong to one process, and are notified in its forked children.
 
-The threads of the parent are gone there, its locks may be held for ever, and its lock on a table
-stayed with it. A notice costs nothing; asking the kernel at each call who we are would.
+In a child, the threads of the parent are gone, its locks may be held for ever, and its lock on a
+table stayed with the parent. A notice costs nothing; asking the kernel for the process id at each
+call would.
 
-The same goes for locks inside Arrow: a child that was forked while a table was open, and so
-while a thread may have been reading or writing rows, can hang in its first call of Arrow. It is
-refused before that. A child that was forked earlier, or after everything was closed, is not.
+The same applies to locks inside Arrow: a child forked while a table was open, when a thread may
+have been reading or writing rows, can hang in its first call of Arrow. neve refuses to work there,
+but not in a child forked earlier, or after everything was closed.
 """
 
 import os
@@ -16,15 +17,15 @@ from neve.errors import Closed, InvalidArgument
 
 
 class OwnedByProcess(Protocol):
-    """Something that a forked child must not use."""
+    """An object that a forked child must not use."""
 
     def end_in_child(self) -> None:
-        """Refuse from now on; without waiting for any lock."""
+        """Refuse every call from now on; must not wait for a lock."""
         ...
 
 
 class KeptInProcess:
-    """Something that cannot be pickled or copied: what it holds stays in its process."""
+    """An object that cannot be pickled or copied: it stays in its process."""
 
     def __reduce__(self) -> NoReturn:
         raise InvalidArgument(
@@ -40,12 +41,12 @@ _forked_at_work = False
 
 
 def keep_to_process(owned: OwnedByProcess) -> None:
-    """Notify something, for as long as it lives, when this process is forked."""
+    """Notify an object, for as long as it lives, when this process is forked."""
     _owned.add(owned)
 
 
 def forked(*, path: str | None = None) -> Closed:
-    """Say that a handle is used in a forked child."""
+    """Return the error for a handle that is used in a forked child."""
     return Closed(
         "this handle belongs to the process that opened it",
         path=path,

@@ -1,15 +1,14 @@
-"""PosixDisk: the machine's own files, and the only place in neve that touches them.
+"""PosixDisk: the machine's own files; only this module of neve touches them.
 
-Files are 0600 and directories 0700 under the umask, handles do not survive `exec`, and the last
-segment of a path is never followed when it is a symbolic link.
+Files are 0600 and directories 0700 under the umask, handles do not survive `exec`, and a symbolic
+link in the last segment of a path is never followed.
 
 A forked child shares its parent's open files: it would keep the parent's locks alive after the
-parent's death, and its writes would land between the parent's. So in the child every handle open
-for writing is exchanged for a read-only one on the null device: the lock belongs to the parent
-alone, and a write fails with EBADF.
+parent's death, and its writes would mix with the parent's. So the child replaces every handle open
+for writing with a read-only one of the null device: the lock belongs to the parent alone, and a
+write fails with EBADF.
 
-Systems differ in four calls. Each PosixDisk decides once, when it is made, and nowhere else in neve
-is the question asked:
+Systems differ in four calls. Each PosixDisk decides once, when it is created:
 
     call of the disk    Linux               macOS               where neither exists
     sync                fdatasync           F_FULLFSYNC         fsync
@@ -17,13 +16,13 @@ is the question asked:
     allocate            posix_fallocate     ftruncate           ftruncate
     write of pieces     pwritev             pwritev             pwrite of the joined pieces
 
-On macOS `fsync` only hands the bytes to the drive, which may keep them in its cache and reorder
-them; F_FULLFSYNC makes the drive write them out. A file system that does not know F_FULLFSYNC (a
-network share) gets the strongest call it has, `fsync`. `ftruncate` reserves no space, so there a
-full disk is found out by a later write instead of by `allocate`.
+On macOS `fsync` only sends the bytes to the drive, which may keep them in its cache and reorder
+them; F_FULLFSYNC makes the drive write them out. A file system without F_FULLFSYNC (a network
+share) gets the strongest call it has, `fsync`. `ftruncate` reserves no space, so a full disk fails
+a later write instead of `allocate`.
 """
 
-# This module is the system calls themselves; pathlib would only stand in between.
+# This module makes the system calls itself, without pathlib.
 # ruff: noqa: PTH102, PTH104, PTH106, PTH108
 
 import errno
@@ -44,7 +43,7 @@ _WRITE: Final = _COMMON | os.O_RDWR | os.O_NONBLOCK
 _CREATE: Final = _COMMON | os.O_RDWR | os.O_CREAT | os.O_EXCL
 _DIRECTORY: Final = _COMMON | os.O_RDONLY | os.O_DIRECTORY
 
-# Where the system shows the open files of this process by number, unless /proc is not mounted.
+# The open files of this process by number, unless /proc is not mounted.
 _OPEN_FILES: Final = "/dev/fd"
 
 _FILE_MODE: Final = 0o600
@@ -67,7 +66,7 @@ def _detach_in_forked_child() -> None:
     try:
         null = os.open(os.devnull, _COMMON | os.O_RDONLY)
     except OSError:
-        # Without a spare handle the numbers cannot stay occupied; freeing the locks matters more.
+        # Without a spare handle the numbers cannot stay in use; freeing the locks matters more.
         for handle in inherited:
             os.close(handle)
         return
@@ -96,7 +95,7 @@ def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
 
 
 def _drive_flush() -> Callable[[int], None] | None:
-    """Return the call that empties the drive's cache, where `fsync` does not: on macOS."""
+    """Return the call that flushes the drive's cache, if `fsync` does not: on macOS."""
     command: int | None = getattr(fcntl, "F_FULLFSYNC", None)
     if command is None:
         return None
@@ -140,7 +139,7 @@ class PosixDisk:
         return handle
 
     def open_file(self, path: str, *, writable: bool = False) -> int:
-        """Open a file that is there."""
+        """Open an existing file."""
         if not writable:
             return os.open(path, _READ)
         handle = os.open(path, _WRITE)
@@ -174,7 +173,7 @@ class PosixDisk:
         return self._write_pieces(handle, taken, offset)
 
     def allocate(self, handle: int, length: int) -> None:
-        """Reserve space; where system or file system cannot, only the size grows."""
+        """Reserve space; if the system or the file system cannot, only the size grows."""
         if self._reserve is not None:
             try:
                 self._reserve(handle, 0, length)
@@ -187,11 +186,11 @@ class PosixDisk:
             os.ftruncate(handle, length)
 
     def truncate(self, handle: int, length: int) -> None:
-        """Cut or lengthen an open file."""
+        """Shorten or lengthen an open file."""
         os.ftruncate(handle, length)
 
     def size(self, handle: int) -> int:
-        """Bytes in an open plain file."""
+        """Return the size of an open plain file."""
         status = os.fstat(handle)
         if stat.S_ISREG(status.st_mode):
             return status.st_size
@@ -199,7 +198,7 @@ class PosixDisk:
         raise OSError(number, os.strerror(number))
 
     def sync(self, handle: int) -> None:
-        """Flush bytes and size, leaving out times that are not needed after a crash."""
+        """Flush bytes and size, but not times, which are not needed after a crash."""
         self._sync(handle)
 
     def close(self, handle: int) -> None:
@@ -245,7 +244,7 @@ class PosixDisk:
         return True
 
     def stat(self, path: str) -> FileStatus:
-        """Look at a path without following a link."""
+        """Return the status of a path, without following a link."""
         status = os.lstat(path)
         return FileStatus(
             kind=_kind(status.st_mode),
@@ -258,5 +257,5 @@ class PosixDisk:
         return os.path.realpath(path)
 
     def process_id(self) -> int:
-        """Ask the kernel who we are."""
+        """Return the id of this process."""
         return os.getpid()

@@ -1,15 +1,15 @@
-"""S3Options: what a caller may say about an S3 bucket, given as text.
+"""S3Options: the storage options of an S3 bucket, as text.
 
     endpoint                        where the server is; https://…, or http://… with allow_http
     region                          region of the bucket
     access_key_id                   } without these two, obstore looks for credentials itself
     secret_access_key               }
     session_token                   goes with temporary credentials
-    skip_signature                  true for a bucket that is open to everybody
+    skip_signature                  true for a public bucket
     virtual_hosted_style_request    true when the host of the endpoint names the bucket
-    allow_http                      true to talk without TLS
+    allow_http                      true to connect without TLS
     timeout_seconds                 how long one request may take
-    patience_seconds                how long one call goes on trying
+    patience_seconds                how long one call retries
     listing                         ordered, or unordered for a server that does not sort by name
 
 Values never appear in an error or in `repr`: any of them may be a secret put in the wrong place.
@@ -54,7 +54,7 @@ class S3Options:
     listing: Listing = Listing.ORDERED
 
     def client_config(self) -> dict[str, str | bool]:
-        """Return what the client wants to know, under its own names, which are the same."""
+        """Return the options for the client, which uses the same names."""
         texts = {
             "endpoint": self.endpoint,
             "region": self.region,
@@ -70,18 +70,18 @@ class S3Options:
 
 
 def parse_s3_options(options: Mapping[str, str]) -> S3Options:
-    """Read options given as text; an unknown or unfit one raises InvalidArgument."""
+    """Parse options; raises InvalidArgument for an unknown or invalid one."""
     known = sorted(option.name for option in fields(S3Options))
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidArgument(
             f"there is no storage option {', '.join(map(ascii, unknown))}",
-            hint=f"The options are {', '.join(known)}",
+            hint=f"Use one of {', '.join(known)}",
         )
     if ("access_key_id" in options) != ("secret_access_key" in options):
         raise InvalidArgument(
-            "of access_key_id and secret_access_key only one was given",
-            hint="Give both, or neither to let the client look for credentials",
+            "only one of access_key_id and secret_access_key was given",
+            hint="Pass both, or neither to let the client look for credentials",
         )
     allow_http = _flag(options, "allow_http")
     return S3Options(
@@ -122,9 +122,9 @@ def _endpoint(options: Mapping[str, str], *, allow_http: bool) -> str | None:
 
 def _text(options: Mapping[str, str], name: str) -> str | None:
     text = options.get(name)
-    # What goes into a header must fit one: the client panics on others.
+    # The client panics on a value that does not fit into a header.
     if text is not None and not (text and text.isascii() and text.isprintable()):
-        raise _unfit(name, "is empty or holds characters that no header can")
+        raise _unfit(name, "is empty or contains characters that no header can hold")
     return text
 
 

@@ -1,6 +1,6 @@
-"""File names: which are allowed, and how every file of a lake is spelled.
+"""Paths and names: which are allowed, and where every file of a lake is.
 
-Nothing else in neve joins or splits a path. The layout, relative to the lake:
+No other module of neve joins or splits a path. The layout, relative to the lake:
 
     manifest/catalog/                      manifest store of names, schemas and properties
     manifest/version/<table id>/           manifest store of one table
@@ -14,11 +14,11 @@ Nothing else in neve joins or splits a path. The layout, relative to the lake:
     ├── index/<id><suffix>
     └── metadata/<name>
 
-A *path* is relative, uses `/`, and is checked by `check_path` before the first byte of I/O. A
-*name* (of a namespace or a table) is data: it is checked by `check_name`, and never becomes part of
-a path, because directories carry the table id.
+A *path* is relative and uses `/`; `check_path` checks it before any I/O. A *name* (of a namespace
+or a table) is data: `check_name` checks it, and it never becomes part of a path, because
+directories are named by the table id.
 
-Every store refuses these before it touches anything:
+Every store checks these before it touches anything:
 
     path                    objects and append files    locks
     ────────────────────────────────────────────────────────────
@@ -26,8 +26,8 @@ Every store refuses these before it touches anything:
     wal/LOCK                refused                     yes
 
 A lock would not hold if its file could be written, renamed or deleted like any other: the next
-process would lock another file of the same name. So one name is kept for locks, in all stores: what
-works in memory or in a bucket works on a disk.
+process would lock another file of the same name. So one name is reserved for locks, in all stores:
+what works in memory or in a bucket works on a disk.
 """
 
 import re
@@ -40,11 +40,11 @@ PATH_BYTES_MAX: Final = 1_024
 SEGMENT_BYTES_MAX: Final = 255
 NAME_BYTES_MAX: Final = 255
 
-# Stores make these beside the objects; no object may have such a name and no listing shows one.
+# Stores create these beside the objects; no object may have such a name, no listing shows one.
 TEMPORARY_PREFIX: Final = ".tmp-"
 DIRECTORY_LOCK_NAME: Final = ".lock"
 
-# A lock that callers ask for by path lives in a file of this name; listings do not show it either.
+# A lock that callers take by path is a file of this name; listings do not show it either.
 LOCK_NAME: Final = "LOCK"
 _LOCK_NAMES: Final = frozenset({DIRECTORY_LOCK_NAME, LOCK_NAME})
 
@@ -62,7 +62,7 @@ _POSITION_DELETES: Final = re.compile(r"(.*[0-9a-f]{32})-[0-9]{1,19}\.parquet", 
 
 
 def check_path(path: str) -> None:
-    """Refuse, with InvalidArgument, a path that could leave its store or that one cannot hold."""
+    """Raise InvalidArgument for a path that could leave its store, or that no store can hold."""
     unfit = _REFUSED_IN_PATH.search(path)
     if unfit is not None:
         raise InvalidArgument(
@@ -80,7 +80,7 @@ def check_path(path: str) -> None:
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse, with InvalidArgument, a listing prefix that no allowed path could begin with."""
+    """Raise InvalidArgument for a listing prefix that no allowed path could begin with."""
     directory, slash, _ = prefix.rpartition("/")
     if slash:
         check_path(directory)
@@ -88,15 +88,15 @@ def check_prefix(prefix: str) -> None:
     if unfit is not None or len(prefix.encode(errors="replace")) > PATH_BYTES_MAX:
         raise InvalidArgument(
             f"no path can begin with {_shown(prefix)}",
-            hint="Give the beginning of a relative path, or an empty text for everything",
+            hint="Pass the beginning of a relative path, or an empty text for everything",
         )
 
 
 def check_name(name: str, *, what: str = "name") -> None:
-    """Refuse, with InvalidArgument, a part of a namespace or table name that cannot be kept.
+    """Raise InvalidArgument for a part of a namespace or table name that is not allowed.
 
-    Letters and digits of any script, and characters that mean something elsewhere (`* ' % ; "`),
-    are all right. `what` says in the error whose name it is.
+    Letters and digits of any script, and characters that are special elsewhere (`* ' % ; "`), are
+    allowed. `what` says in the error what has the name.
     """
     if not name:
         raise InvalidArgument(f"the {what} is empty", hint="Give it at least one character")
@@ -120,7 +120,7 @@ def check_name(name: str, *, what: str = "name") -> None:
 
 
 def is_object_name(name: str) -> bool:
-    """Whether a file with this last segment can be an object that callers wrote."""
+    """Whether a file with this last segment can be an object of a caller."""
     return not (
         name.startswith(TEMPORARY_PREFIX) or name in _LOCK_NAMES or _REFUSED_IN_PATH.search(name)
     )
@@ -133,7 +133,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def join_path(directory: str, name: str) -> str:
-    """Return the path of `name` in a directory, where the empty one is the root."""
+    """Return the path of `name` in a directory; an empty directory is the root."""
     return f"{directory}/{name}" if directory else name
 
 
@@ -152,12 +152,12 @@ def log_epoch(path: str) -> int | None:
 
 
 def position_delete_path(vector_path: str, offset: int) -> str:
-    """Path, in the table, of the position deletes that follow from a vector in a Puffin file."""
+    """Return the path, in the table, of the position deletes made from a vector."""
     return _checked(f"{vector_path.removesuffix('.puffin')}-{offset}.parquet")
 
 
 def puffin_of_position_deletes(path: str) -> str | None:
-    """Path of the Puffin file that position deletes follow from; None when the file has others."""
+    """Return the path of the Puffin file that position deletes were made from, if any."""
     found = _POSITION_DELETES.fullmatch(path)
     return None if found is None else f"{found.group(1)}.puffin"
 
@@ -190,7 +190,7 @@ class TablePaths:
 
     @property
     def log_mark(self) -> str:
-        """File that says how far the newest log went; not in the directory that it speaks of."""
+        """File that says how far the newest log went; it is not in the directory of the logs."""
         return f"{self.root}/wal.mark"
 
     @property
@@ -219,31 +219,31 @@ class TablePaths:
         return f"{self.root}/metadata"
 
     def wal_epoch(self, epoch: int) -> str:
-        """Directory of the logs of one writer epoch."""
+        """Return the directory of the logs of one writer epoch."""
         _check_not_negative(epoch, "epoch")
         return f"{self.wal}/{epoch}"
 
     def wal_file(self, epoch: int, number: int) -> str:
-        """Path of log `number`, written in `epoch`."""
+        """Return the path of log `number`, written in `epoch`."""
         _check_not_negative(number, "log number")
         return f"{self.wal_epoch(epoch)}/{number:0{_LOG_DIGITS}d}.wal"
 
     def data_file(self, file_id: str, *, partition_path: str = "") -> str:
-        """Path of a Parquet file; the partition path is decoration for people, already escaped."""
+        """Return the path of a Parquet file; the partition path, already escaped, is for people."""
         directory = f"{self.data}/{partition_path}" if partition_path else self.data
         return _checked(f"{directory}/{file_id}.parquet")
 
     def delete_file(self, file_id: str) -> str:
-        """Path of a Puffin file of deletion vectors."""
+        """Return the path of a Puffin file of deletion vectors."""
         return _checked(f"{self.deletes}/{file_id}.puffin")
 
     def index_of(self, data_path: str) -> str:
-        """Path of the key index of a data file, which is named after it whatever its partition."""
+        """Return the path of a data file's key index, named after it without its partition."""
         _, name = split_path(data_path)
         return _checked(f"{self.index}/{name.removesuffix('.parquet')}.index")
 
     def metadata_file(self, name: str) -> str:
-        """Path of an Iceberg metadata file."""
+        """Return the path of an Iceberg metadata file."""
         return _checked(f"{self.metadata}/{name}")
 
 
@@ -267,7 +267,7 @@ class WarehousePaths:
         return "tables"
 
     def table(self, table_id: str) -> TablePaths:
-        """Where the files of one table are."""
+        """Return the paths of one table."""
         return TablePaths(table_id)
 
 
@@ -277,14 +277,14 @@ def _check_segment(segment: str, path: str) -> None:
     elif segment in {".", ".."}:
         problem = f"has the segment {segment!r}"
     elif segment.startswith(TEMPORARY_PREFIX) or segment == DIRECTORY_LOCK_NAME:
-        problem = f"has the segment {_shown(segment)}, a name kept for the store itself"
+        problem = f"has the segment {_shown(segment)}, a name reserved for the store itself"
     elif len(segment) > SEGMENT_BYTES_MAX or len(segment.encode()) > SEGMENT_BYTES_MAX:
         problem = f"has a segment longer than {SEGMENT_BYTES_MAX} bytes"
     else:
         return
     raise InvalidArgument(
         f"path {_shown(path)} {problem}",
-        hint="Give a path relative to the store, such as tables/17/data/part.parquet",
+        hint="Pass a path relative to the store, such as tables/17/data/part.parquet",
     )
 
 
@@ -299,7 +299,7 @@ def _checked(path: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Quote a hostile text so that it stays on one short line of ASCII."""
+    """Quote a hostile text as one short line of ASCII."""
     limit = 80
     return ascii(text) if len(text) <= limit else f"{text[:limit]!a}…"
 
@@ -309,18 +309,18 @@ PREALLOCATE_BYTES_MAX: Final = 5 << 30
 
 
 def check_object_path(path: str) -> str:
-    """Refuse, with InvalidArgument, a path of no object or append file; return its directory."""
+    """Return the directory of an object or append file; raises InvalidArgument for a bad path."""
     check_path(path)
     directory, name = split_path(path)
     if not is_object_name(name):
         raise InvalidArgument(
-            f"the name {name} is kept for locks", path=path, hint="Choose another name"
+            f"the name {name} is reserved for locks", path=path, hint="Choose another name"
         )
     return directory
 
 
 def check_lock_path(path: str) -> str:
-    """Refuse, with InvalidArgument, a path that is not kept for locks; return its directory."""
+    """Return the directory of a lock; raises InvalidArgument for a path that is not a lock's."""
     check_path(path)
     directory, name = split_path(path)
     if name != LOCK_NAME:
@@ -333,12 +333,12 @@ def check_lock_path(path: str) -> str:
 
 
 def check_preallocation(path: str, preallocate_bytes: int) -> None:
-    """Refuse a number of bytes that no file is begun with: InvalidArgument, LimitExceeded."""
+    """Check the number of bytes to preallocate; raises InvalidArgument, LimitExceeded."""
     if preallocate_bytes < 0:
         raise InvalidArgument(
             "a file cannot be preallocated with fewer than 0 bytes",
             path=path,
-            hint="Give 0 to preallocate nothing",
+            hint="Pass 0 to preallocate nothing",
         )
     if preallocate_bytes > PREALLOCATE_BYTES_MAX:
         raise LimitExceeded(
@@ -346,5 +346,5 @@ def check_preallocation(path: str, preallocate_bytes: int) -> None:
             limit=PREALLOCATE_BYTES_MAX,
             actual=preallocate_bytes,
             path=path,
-            hint="Give the size that one log grows to",
+            hint="Pass the size that one log grows to",
         )

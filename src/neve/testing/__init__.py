@@ -1,1 +1,1 @@
-"""The test kit that users get too: simulated disk, faults, contract suites."""
+"""The test kit, for users too: simulated disk, faults, contract suites."""

@@ -1,4 +1,4 @@
-"""What every AppendFiles must do, as tests that an implementation inherits.
+"""AppendFilesContract: the rules of AppendFiles, as tests that an implementation inherits.
 
     class TestMyFiles(AppendFilesContract):
         @pytest.fixture
@@ -6,9 +6,9 @@
             store = MyStore()
             return store, store
 
-The store must be empty; reading goes through the ObjectStore beside it. Each test names the rule of
-`neve.storage.object_store` it shows. STORAGE-8 to STORAGE-11 also speak of power loss and failing
-disks, and those halves are shown with a simulated disk.
+The store must be empty; tests read through the ObjectStore beside it. Each test names the rule of
+`neve.storage.object_store` that it checks. The parts of STORAGE-8 to STORAGE-11 about power loss
+and failing disks are tested with a simulated disk.
 """
 
 # ruff: noqa: D102, PLR2004  the name of a test is its sentence, and its numbers are its example
@@ -35,7 +35,7 @@ HOSTILE_PATHS: Final = ("", "..", "/absolute", "../outside", "a//b", "nul\x00byt
 
 
 class AppendFilesContract:
-    """Inherit, add a fixture `files`, and every rule is checked."""
+    """Inherit it and add a fixture `files` to check every rule."""
 
     # STORAGE-8 names
 

@@ -1,19 +1,19 @@
-"""CleanReader: reads a Version as a stranger would, who knows only Parquet and Puffin.
+"""CleanReader: reads a Version as another system would that knows only Parquet and Puffin.
 
-It shares no code with neve's own readers, so that both cannot be wrong in the same way. Given the
-list of a Version's files it reads each Parquet file whole, drops the rows at the positions of its
-deletion vector, and puts the rest together:
+It shares no code with neve's own readers, so that both cannot be wrong in the same way. It reads
+each Parquet file of a Version whole, drops the rows at the positions of its deletion vector, and
+concatenates the rest:
 
     data file ──► all rows ──► without those that the vector marks ──► the table's rows
 
-Columns go by field id, as Iceberg says. Given a schema, rows have its columns, whatever a file
-calls them: one that a file does not have is its initial default or NULL, one that the schema does
-not have is left out. Fields inside nested columns stay as the file has them.
+Columns are matched by field id, as Iceberg specifies. With a schema, rows have its columns,
+whatever a file calls them: one that a file lacks is its initial default or NULL, one that the
+schema lacks is left out. Fields inside nested columns stay as they are in the file.
 
-What it finds wrong it raises as NotClean: a key with two live rows, rows out of order, a file of
-another length, a vector that is not what the list of files says of it.
+It raises NotClean for a key with two live rows, rows out of order, a file of another length, or a
+vector that differs from the list of files.
 
-Vectors are read by `neve.iceberg.plain_reader`, which shares no code with the engine either.
+`neve.iceberg.plain_reader` reads the vectors; it shares no code with the engine either.
 """
 
 import json
@@ -41,7 +41,7 @@ _LINEAGE_IDS: Final = frozenset({b"2147483540", b"2147483539"})
 
 
 class NotClean(AssertionError):
-    """A Version that a plain reader does not read as the table it is."""
+    """A Version that a plain reader would not read correctly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _Blob:
 
 
 class CleanReader:
-    """Reads Versions of one table; for one thread. Files that were read once are remembered."""
+    """Reads Versions of one table; for one thread. It caches files."""
 
     def __init__(self, objects: ObjectStore, root: str, primary_key: Sequence[str]) -> None:
         self._objects = objects
@@ -66,7 +66,7 @@ class CleanReader:
     def rows(self, version: Version, schema: TableSchema | None = None) -> Rows:
         """Return every row of a Version by key, with the columns of a schema; raises NotClean.
 
-        Without a schema, rows are as files have them: right when columns were never changed.
+        Without a schema, rows are as in the files: correct if columns were never changed.
         """
         found: Rows = {}
         runs: dict[tuple[object, ...], list[tuple[Key, Key]]] = {}
@@ -99,7 +99,7 @@ class CleanReader:
         found: list[Row] = columns.to_pylist()
         rows = [(tuple(row[name] for name in names), row) for row in found]
         if any(not left[0] < right[0] for left, right in pairwise(rows)):
-            raise NotClean(f"{file.path} is not sorted by key, each once")
+            raise NotClean(f"{file.path} is not sorted by unique keys")
         self._rows[place] = rows
         return rows
 
@@ -131,7 +131,7 @@ class CleanReader:
             if (blob.offset, blob.length) != (ref.offset, ref.length):
                 continue
             if not blob.data_file.endswith(f"/{file.path}"):
-                raise NotClean(f"the vector of {file.path} is one of another file")
+                raise NotClean(f"the vector of {file.path} belongs to another file")
             positions = frozenset(vector_positions(payload[ref.offset : ref.offset + ref.length]))
             if not len(positions) == ref.cardinality == blob.cardinality:
                 raise NotClean(f"the vector of {file.path} marks {len(positions)} rows")
@@ -177,7 +177,7 @@ def _puffin_blobs(payload: bytes) -> list[_Blob]:
 
 
 def _by_field_id(columns: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the columns of a file as a schema has them."""
+    """Return the columns of a file in the shape of a schema."""
     places = {number: place for place, number in enumerate(_field_ids(columns.schema))}
     arrays = []
     for column in schema.columns:
@@ -197,7 +197,7 @@ def _field_ids(schema: pa.Schema) -> list[bytes | None]:
 def _check_field_ids(schema: pa.Schema, path: str) -> None:
     ids = _field_ids(schema)
     if None in ids or len(set(ids)) != len(ids):
-        raise NotClean(f"{path} has columns without a field id of their own")
+        raise NotClean(f"{path} has columns without a unique field id")
 
 
 def _check_disjoint(ranges: Iterable[tuple[Key, Key]], where: str) -> None:

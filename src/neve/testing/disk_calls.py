@@ -39,7 +39,7 @@ class CallKind(StrEnum):
 
 SYNCS: Final = frozenset({CallKind.SYNC, CallKind.SYNC_DIRECTORY})
 
-# Calls after which a power cut can leave something else than before them.
+# Calls that change what a power cut can leave.
 CHANGES: Final = SYNCS | {
     CallKind.MAKE_DIRECTORY,
     CallKind.CREATE_FILE,
@@ -55,7 +55,7 @@ CHANGES: Final = SYNCS | {
 
 @dataclass(frozen=True, slots=True)
 class DiskCall:
-    """One call: which, on what path, and with which numbers."""
+    """One call: its kind, its path and its numbers."""
 
     kind: CallKind
     target: str
@@ -63,7 +63,7 @@ class DiskCall:
 
 
 class HookedDisk:
-    """A disk that forwards to another one; subclasses look at each call in `before`."""
+    """A disk that forwards to another one; subclasses see each call in `before`."""
 
     def __init__(self, inner: Disk) -> None:
         self._inner = inner
@@ -71,7 +71,7 @@ class HookedDisk:
         self._paths: dict[int, str] = {}
 
     def before(self, call: DiskCall) -> None:
-        """Look at a call about to be made; raising here stops it."""
+        """See a call before it is made; raising here stops it."""
 
     def make_directory(self, path: str) -> None:
         """Report, then forward."""
@@ -179,7 +179,7 @@ class HookedDisk:
         return self._inner.real_path(path)
 
     def process_id(self) -> int:
-        """Forward; no input or output, so nothing to report."""
+        """Forward, without a report: this is not I/O."""
         return self._inner.process_id()
 
     def _before_handle(self, kind: CallKind, handle: int, *numbers: int) -> None:

@@ -1,11 +1,11 @@
-"""What every PlanExecutor must do, as tests that an implementation inherits.
+"""PlanExecutorContract: the rules of a PlanExecutor, as tests that an implementation inherits.
 
     class TestMyExecutor(PlanExecutorContract):
         def executor(self, base: JobBase) -> PlanExecutor:
             return MyExecutor()
 
-Tables are in a directory. Each test compares with what the in-process executor does: whoever
-executes a plan, the table is the same.
+Tables are in a directory. Each test compares with the in-process executor: every executor of a plan
+must make the same table.
 """
 
 # ruff: noqa: D102  the name of a test is its sentence
@@ -41,16 +41,16 @@ COLUMNS: Mapping[str, pa.DataType] = {
     "text": pa.string(),
 }
 OPTIONS = TableOptions(background=False, file_bytes=8_000, compaction_task_rows=500)
-"""Small files and tasks, so that few rows make several of them."""
+"""Small files and tasks, so that a few rows make several of them."""
 
 
 def local_executor(base: JobBase) -> LocalExecutor:
-    """Return the executor that works in this process, for files of a run."""
+    """Return the in-process executor, for files of a run."""
     return LocalExecutor(TaskFiles(base.files, run=base.run), base.context)
 
 
 def facts_of(written: Sequence[tuple[DataFile, ...]]) -> list[list[DataFile]]:
-    """Return what is known of files, but for their names."""
+    """Return the facts of files, except their names."""
     return [[replace(file, path="") for file in files] for files in written]
 
 
@@ -135,7 +135,7 @@ class PlanExecutorContract:
         path = f"{paths.root}/{table.files()['file_path'][0].as_py()}"
         payload = bytearray(objects.get(path).payload)
         texts = pq.read_metadata(pa.BufferReader(bytes(payload))).row_group(0).column(2)
-        payload[texts.data_page_offset + 30] ^= 0xFF  # not of the keys, which cutting a plan reads
+        payload[texts.data_page_offset + 30] ^= 0xFF  # not in the keys: splitting a plan reads them
         objects.put(path, bytes(payload))
         for info in list(objects.list(f"{paths.index}/")):
             objects.delete(info.path)
@@ -159,7 +159,7 @@ class PlanExecutorContract:
 def open_job(
     table: Table, plans_of: Callable[[Version, LevelOptions], list[CompactionPlan]] = full_plan
 ) -> Iterator[tuple[JobBase, RewriteJob]]:
-    """Return the newest Version of a table, and a job that rewrites all of it."""
+    """Yield the newest Version of a table, and a job that rewrites all of it."""
     parts = open_table_of(table).engine.parts
     base = JobBase(
         parts, RunName.drawn(parts.ids), table.refresh().version, file_bytes=OPTIONS.file_bytes
@@ -177,7 +177,7 @@ def open_job(
 
 
 def files_of_run(base: JobBase) -> list[str]:
-    """Return the data files that a run has left."""
+    """Return the data files that a run left."""
     root = f"{base.parts.paths.root}/"
     return [
         info.path
@@ -187,8 +187,8 @@ def files_of_run(base: JobBase) -> list[str]:
 
 
 def _unheard(_rows: int) -> None:
-    """Report to no one."""
+    """Ignore a progress report."""
 
 
 def _go_on() -> None:
-    """End nothing."""
+    """Do not cancel."""

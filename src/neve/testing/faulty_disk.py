@@ -1,9 +1,9 @@
 """FaultyDisk: a disk whose calls fail as planned.
 
 A plan is a list of faults; each names a call by its number, among all calls or among those of one
-kind. A failed call does nothing, with two exceptions that real systems make: a failed `close` still
+kind. A failed call does nothing, with two exceptions, as on real systems: a failed `close` still
 closes, and a failed `sync` of a simulated file loses what was not synced (the pages are marked
-clean, so that trying again would report success).
+clean, so a second try would report success).
 """
 
 import errno
@@ -33,7 +33,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortWrite:
-    """The write of this number takes at most `bytes_max`; with `is_lasting`, all later ones do."""
+    """The write of this number writes at most `bytes_max`; with `is_lasting`, all later ones."""
 
     at: int
     bytes_max: int = 1
@@ -44,7 +44,7 @@ Fault = Failure | ShortWrite
 
 
 class FaultyDisk(HookedDisk):
-    """Another disk, with faults; safe for many threads as far as the plan is the same for all."""
+    """Another disk, with faults; safe for many threads, which share the plan."""
 
     def __init__(self, inner: Disk, plan: Sequence[Fault] = ()) -> None:
         super().__init__(inner)
@@ -57,21 +57,21 @@ class FaultyDisk(HookedDisk):
 
     @property
     def calls(self) -> int:
-        """How many calls were made, failed ones too."""
+        """Number of calls, including failed ones."""
         return len(self._calls)
 
     @property
     def log(self) -> tuple[DiskCall, ...]:
-        """Every call made, failed ones too."""
+        """Every call, including failed ones."""
         return tuple(self._calls)
 
     @property
     def faults(self) -> int:
-        """How many calls failed or were cut short."""
+        """Number of calls that failed or were cut short."""
         return self._faults
 
     def plan(self, *faults: Fault) -> None:
-        """Plan again, counting calls from here; without faults every call succeeds."""
+        """Replace the plan, counting calls from here; without faults every call succeeds."""
         with self._lock:
             self._plan = faults
             self._calls.clear()
@@ -89,7 +89,7 @@ class FaultyDisk(HookedDisk):
                 raise OSError(number, f"{os.strerror(number)} (planned)", call.target)
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write, but maybe less than everything."""
+        """Write, perhaps only a part."""
         self._before_handle(CallKind.WRITE, handle, offset)
         bytes_max = self._planned_bytes_max()
         if bytes_max is None:
@@ -107,7 +107,7 @@ class FaultyDisk(HookedDisk):
         self._inner.sync(handle)
 
     def close(self, handle: int) -> None:
-        """Close, also when it fails."""
+        """Close, even when it fails."""
         try:
             self._before_handle(CallKind.CLOSE, handle)
         finally:

@@ -1,7 +1,7 @@
 """FaultyStore: an object store that fails by plan, within what an ObjectStore may do.
 
-A plan is a list of faults, each for one call by its number or for calls by operation and path. What
-a fault does to the store, and what the caller sees:
+A plan is a list of faults, each for one call by its number, or for calls by operation and path. The
+effect of a fault on the store, and what the caller sees:
 
     fault        the store                            a write raises     a read raises
     ───────────────────────────────────────────────────────────────────────────────────
@@ -13,11 +13,11 @@ a fault does to the store, and what the caller sees:
     LATE         does it just before the next write   OutcomeUnknown     Unavailable
     TWICE        does it, and once more               (nothing)          (nothing)
 
-TWICE is a request delivered two times: the second delivery of a conditional write is refused
-because of the first, and a store that reads back knows the first for its own.
+TWICE is a request delivered twice: the second delivery of a conditional write is refused because of
+the first, and a store that reads back recognizes the first as its own.
 
-The same plan drives the server in `neve.testing.s3_servers`, where the faults are those of HTTP:
-503, 409, no answer, a dropped connection. Nothing here is random: one plan, one outcome.
+The same plan drives the server in `neve.testing.s3_servers`, with the faults of HTTP: 503, 409, no
+answer, a dropped connection. Nothing here is random: one plan, one outcome.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +97,7 @@ class StoreCall:
 
 
 class FaultPlan:
-    """Decides call by call which fault strikes, and keeps the record; safe for threads."""
+    """Decides call by call which fault strikes, and records the calls; safe for many threads."""
 
     def __init__(self, faults: Sequence[PlannedFault] = ()) -> None:
         # Guarded by _lock.
@@ -137,7 +137,7 @@ class FaultyStore:
         *,
         before_call: Callable[[StoreCall], None] | None = None,
     ) -> None:
-        """Wrap `inner`; `before_call` sees each call before it is made: to delay, to interleave."""
+        """Wrap `inner`; `before_call` sees each call before it is made, to delay or interleave."""
         # Fixed at construction.
         self._inner = inner
         self._plan = FaultPlan(plan)
@@ -148,7 +148,7 @@ class FaultyStore:
 
     @property
     def location(self) -> str:
-        """Root of the store within."""
+        """Root of the inner store."""
         return self._inner.location
 
     @property
@@ -175,7 +175,7 @@ class FaultyStore:
         )
 
     def size(self, path: str) -> int:
-        """Bytes in the object."""
+        """Return the size of an object in bytes."""
         return self._read(Operation.SIZE, path, lambda: self._inner.size(path))
 
     def put(self, path: str, payload: bytes) -> str:
@@ -195,7 +195,7 @@ class FaultyStore:
         )
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`; a fault strikes at the call."""
+        """Yield objects whose path starts with `prefix`; a fault strikes at the call."""
         return self._read(Operation.LIST, prefix, lambda: self._inner.list(prefix, after=after))
 
     def delete(self, path: str) -> None:
@@ -223,7 +223,7 @@ class FaultyStore:
             case Fault.TWICE:
                 first = call()
                 second = call()
-                # The tag of the state the store is in: a refused second delivery changed nothing.
+                # The tag of the current state: a refused second delivery changed nothing.
                 return first if second is None else second
             case Fault.BEFORE | Fault.CONFLICT:
                 raise Unavailable(f"planned fault {made.fault} of call {made.number}", path=path)

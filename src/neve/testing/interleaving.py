@@ -1,21 +1,21 @@
-"""Interleaving: ordinary blocking functions as threads, exactly one of them running at a time.
+"""Interleaving: runs ordinary blocking functions as threads, exactly one of them at a time.
 
 A baton goes from thread to thread at every *switch point*: each call of an `InterleavedDisk`, each
 call of an object wrapped by `interleaved` (an object store, say), and each use of a lock made here.
-Who gets it is drawn from the seed, so the same seed makes the same trace, and another seed another
+The seed decides which thread gets it: the same seed makes the same trace, another seed another
 order of events.
 
     interleaving = Interleaving(seed=7)
     disk = InterleavedDisk(SimulatedDisk(), interleaving)
     outcomes = interleaving.run({"a": lambda: work(disk), "b": lambda: work(disk)})
 
-A thread that waits in a lock of `threading` while it has the baton would stop everybody: the lock's
-holder cannot go on to release it. So code that holds a lock across a switch point takes its locks
-from outside, and the test gives it `interleaving.lock` and `interleaving.condition`, which hand the
-baton on instead of waiting. A lock of `threading` never held across a switch point may stay.
+A thread that waits for a lock of `threading` while it has the baton would stop all threads: the
+lock's holder cannot run to release it. So code that holds a lock across a switch point must accept
+its locks as parameters, and the test passes `interleaving.lock` and `interleaving.condition`, which
+hand the baton on instead of waiting. A lock never held across a switch point may stay.
 
 No time passes: a wait with a time limit reaches it when every other thread waits too. When every
-thread waits for good, each gets `Deadlock`, which says who waits for what.
+thread waits for ever, each gets `Deadlock`, which says what each waits for.
 """
 
 import threading
@@ -50,11 +50,11 @@ class Outcome(Generic[T]):
 
 
 class _Strand:
-    """One thread of an interleaving, and why it cannot run, if so."""
+    """One thread of an interleaving, and what it waits for, if anything."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.baton = threading.Lock()  # held but for the moment in which the baton is handed over
+        self.baton = threading.Lock()  # held except while the baton is handed over
         self.baton.acquire()
         self.waits_for: str | None = None
         self.has_limit = False
@@ -87,11 +87,11 @@ class Interleaving:
 
     @property
     def is_deadlocked(self) -> bool:
-        """Whether a deadlock was found; every thread in it is on its way out."""
+        """Whether a deadlock was found; then every thread is ending."""
         return self._deadlock is not None
 
     def run(self, functions: Mapping[str, Callable[[], T]]) -> dict[str, Outcome[T]]:
-        """Run the functions to their ends, one at a time by turns; return how each ended."""
+        """Run the functions to their ends, one at a time; return how each ended."""
         outcomes: dict[str, Outcome[T]] = {}
 
         def play(strand: _Strand, function: Callable[[], T]) -> None:
@@ -117,9 +117,9 @@ class Interleaving:
         return {name: outcomes[name] for name in functions}
 
     def switch(self, about_to: str) -> None:
-        """Pass a switch point: any thread may run before this one goes on.
+        """Pass a switch point: any thread may run before this one continues.
 
-        Outside of `run`, as when a test prepares its disk, nothing happens.
+        Outside of `run`, for example while a test prepares its disk, nothing happens.
         """
         strand = self._current()
         if strand is not None:
@@ -130,7 +130,7 @@ class Interleaving:
         """Let others run until `wake` names what this thread waits for; False at the limit."""
         strand = self._current()
         if strand is None:
-            raise Deadlock(f"no thread is left to give {what_for}")
+            raise Deadlock(f"no thread is left to release {what_for}")
         self._trace.append(f"{strand.name}: wait for {what_for}")
         strand.waits_for, strand.has_limit = what_for, has_limit
         self._pass_baton(strand)
@@ -139,7 +139,7 @@ class Interleaving:
         return not reached_limit
 
     def wake(self, what_for: str, *, count: int | None = None) -> None:
-        """Let threads run that wait for this: all of them, or some drawn by lot."""
+        """Wake threads that wait for this: all of them, or some chosen at random."""
         waiting = [strand for strand in self._strands if strand.waits_for == what_for]
         if count is not None and count < len(waiting):
             waiting = self._random.sample(waiting, count)
@@ -147,13 +147,13 @@ class Interleaving:
             strand.waits_for = None
 
     def lock(self, name: str = "lock") -> "InterleavedLock":
-        """Make a lock that can stand in for `threading.Lock`; the name is for the trace."""
+        """Return a lock to use as a `threading.Lock`; the name is for the trace."""
         return InterleavedLock(self, self._unique(name))
 
     def condition(
         self, lock: "InterleavedLock | None" = None, *, name: str = "condition"
     ) -> "InterleavedCondition":
-        """Make a condition that can stand in for `threading.Condition`."""
+        """Return a condition to use as a `threading.Condition`."""
         return InterleavedCondition(self, lock or self.lock(), self._unique(name))
 
     def _unique(self, name: str) -> str:
@@ -171,7 +171,7 @@ class Interleaving:
             raise Deadlock(self._deadlock)
 
     def _hand_on(self, keeper: _Strand | None = None) -> bool:
-        """Choose who runs next; False when it is the one who asks, or no one is left."""
+        """Choose the next thread; False when it is `keeper`, or no thread is left."""
         runnable = [strand for strand in self._strands if strand.is_runnable]
         if not runnable:
             runnable = self._unstick()
@@ -206,7 +206,7 @@ class InterleavedLock:
         self._is_held = False
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; False when not blocking, or at the time limit, and it is held."""
+        """Take the lock; False when it is held and not blocking, or at the time limit."""
         self._interleaving.switch(f"acquire {self._name}")
         while self._is_held:
             if not blocking:
@@ -217,7 +217,7 @@ class InterleavedLock:
         return True
 
     def release(self) -> None:
-        """Hand the lock to the waiting thread that runs first."""
+        """Release the lock; the waiting thread that runs first gets it."""
         if not self._is_held and not self._interleaving.is_deadlocked:
             raise RuntimeError("release of a lock that no one holds")
         self._is_held = False
@@ -251,7 +251,7 @@ class InterleavedCondition:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Give up the lock until notified, then take it again; False at the time limit."""
+        """Release the lock until notified, then take it again; False at the time limit."""
         self._lock.release()
         try:
             return self._interleaving.wait(self._name, has_limit=timeout is not None)
@@ -266,11 +266,11 @@ class InterleavedCondition:
         return True
 
     def notify(self, n: int = 1) -> None:
-        """Wake some of those that wait."""
+        """Wake some waiting threads."""
         self._interleaving.wake(self._name, count=n)
 
     def notify_all(self) -> None:
-        """Wake everyone that waits."""
+        """Wake all waiting threads."""
         self._interleaving.wake(self._name)
 
     def __enter__(self) -> Self:
@@ -294,7 +294,7 @@ class InterleavedDisk(HookedDisk):
 
 
 def interleaved(target: T, interleaving: Interleaving) -> T:
-    """Return a stand-in for any object on which each method call is a switch point."""
+    """Return a wrapper of any object; each of its method calls is a switch point."""
     return cast("T", _Interleaved(target, interleaving))
 
 

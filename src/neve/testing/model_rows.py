@@ -1,7 +1,7 @@
 """ModelRows: data files as lists of rows and vectors as bitmaps, all in memory.
 
 It is the RowLookup and the writer of vectors that a committer needs, without Parquet and Puffin: a
-test builds files from plain rows, commits them, and reads what a Version shows.
+test builds files from plain rows, commits them, and reads the rows of a Version.
 
     rows = ModelRows()
     file = rows.add_file("data/1.parquet", {b"k": b"v"})
@@ -25,14 +25,14 @@ class ModelRows:
     """Rows of every file ever added, and every vector ever written; safe for many threads."""
 
     def __init__(self) -> None:
-        # safe on their own: entries are only ever added, each under a name of its own
+        # safe on their own: entries are only added, each under a unique name
         self._numbers = count()
         self._files: dict[str, tuple[tuple[bytes, bytes], ...]] = {}
         self._positions: dict[str, dict[bytes, int]] = {}
         self._vectors: dict[VectorRef, BitMap64] = {}
 
     def add_file(self, path: str, rows: Mapping[bytes, bytes], *, level: int = 0) -> DataFile:
-        """Keep the rows of a new file, sorted by key; return its facts."""
+        """Store the rows of a new file, sorted by key; return its facts."""
         assert rows, "a data file has rows"
         assert path not in self._files, "names of files are never used twice"
         ordered = tuple(sorted(rows.items()))
@@ -48,7 +48,7 @@ class ModelRows:
         )
 
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> dict[str, VectorRef]:
-        """Keep whole vectors by data file path, as one Puffin file would; return their places."""
+        """Store whole vectors by data file path, like one Puffin file; return where each is."""
         path = f"deletes/{next(self._numbers):010}.puffin"
         refs: dict[str, VectorRef] = {}
         for offset, (data_path, positions) in enumerate(whole.items()):
@@ -58,38 +58,38 @@ class ModelRows:
         return refs
 
     def positions_of(self, file: DataFile, keys: Keys) -> BitMap64:
-        """Positions of the rows of these keys in a file, marked ones included."""
+        """Return the positions of these keys in a file, including marked ones."""
         positions = self._positions[file.path]
         wanted = cast("list[bytes]", keys.to_pylist())
         return BitMap64(positions[key] for key in wanted if key in positions)
 
     def keys_at(self, file: DataFile, positions: BitMap64) -> Keys:
-        """Keys of the rows at these positions."""
+        """Return the keys at these positions."""
         rows = self._files[file.path]
         return keys_of(rows[position][0] for position in positions)
 
     def vector(self, file: DataFile) -> BitMap64:
-        """Positions that the file's vector marks; empty without one."""
+        """Return the positions that the file's vector marks; empty without one."""
         return BitMap64() if file.vector is None else BitMap64(self._vectors[file.vector])
 
     def live_positions(self, file: DataFile, keys: Keys) -> BitMap64:
-        """Positions of the rows of these keys that readers see."""
+        """Return the positions of these keys that readers see."""
         return self.positions_of(file, keys) - self.vector(file)
 
     def live_rows_of(self, file: DataFile) -> dict[bytes, bytes]:
-        """Rows of one file that readers see, by key."""
+        """Return the rows of one file that readers see, by key."""
         marked = self.vector(file)
         return dict(
             row for position, row in enumerate(self._files[file.path]) if position not in marked
         )
 
     def live_rows(self, version: Version) -> list[tuple[bytes, bytes]]:
-        """Every row that readers of a Version see, by key; one that occurs twice is here twice."""
+        """Return every row that readers of a Version see, by key, including duplicates."""
         return sorted(
             row for file in version.files.values() for row in self.live_rows_of(file).items()
         )
 
 
 def keys_of(keys: Iterable[bytes]) -> pa.BinaryArray:
-    """Return encoded keys as the array that a RowLookup takes."""
+    """Return encoded keys as the array for a RowLookup."""
     return pa.array(list(keys), type=pa.binary())

@@ -1,8 +1,8 @@
-"""ModelTable: what a table with a primary key is, as a dict and nothing else.
+"""ModelTable: a table with a primary key as a dict, to compare with the real one.
 
-A test does to the model what it does to a table and asks both. The model knows no log, no files and
-no order of work: rows by key, what they were when a Version was committed, and what changes of the
-columns made of them since.
+A test makes the same changes to the model and to a table, and compares both. The model has no log
+and no files: only rows by key, the rows of each committed Version, and the changes of columns since
+then.
 
     model = ModelTable(["id"])
     model.put({"id": 1, "name": "ada"})
@@ -12,9 +12,9 @@ columns made of them since.
     model.evolve([Added("note", default="-"), Renamed("name", "who")])
     assert model.rows == {(1,): {"id": 1, "who": "ada", "note": "-"}}
 
-Rows that are in the model are never changed in place, so copies of the dict are snapshots. A
-Version keeps the columns of its day. Its age is the number of evolutions before it; rows of one age
-are turned into rows of a later one, never back.
+Rows are never changed in place, so copies of the dict are snapshots. A Version keeps the columns of
+its time. Its age is the number of evolutions before it; rows of one age are converted to a later
+one, never back.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ Rows = dict[Key, Row]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A column came; rows that are there, and rows that leave it out, have the default."""
+    """A new column; existing rows, and rows that leave it out, have the default."""
 
     name: str
     default: object = None
@@ -35,14 +35,14 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A column went."""
+    """A column was dropped."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A column got another name."""
+    """A column was renamed."""
 
     old: str
     new: str
@@ -50,25 +50,25 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class DefaultSet:
-    """Rows that leave a column out have another value from now on; rows that are there stay."""
+    """Rows that leave a column out have another value from now on; existing rows stay."""
 
     name: str
     default: object
 
 
 ColumnChange = Added | Dropped | Renamed | DefaultSet
-"""What an evolution does; moving and widening columns does nothing to a dict."""
+"""One change of an evolution; moving and widening columns does not affect a dict."""
 
 
 class ModelTable:
     """Rows by key, and the rows of every retained Version; for one thread."""
 
     def __init__(self, primary_key: Sequence[str]) -> None:
-        """Begin as a new table does: Version 1 has no rows."""
+        """Begin like a new table: Version 1 has no rows."""
         self.primary_key = tuple(primary_key)
         self.rows: Rows = {}
         self.versions: dict[int, Rows] = {1: {}}
-        """Rows of each retained Version, with the columns of its day."""
+        """Rows of each retained Version, with the columns of its time."""
         self.tags: dict[str, int] = {}
         self.defaults: dict[str, object] = {}
         """Values, other than NULL, of columns in rows that leave them out."""
@@ -76,11 +76,11 @@ class ModelTable:
         self._ages: dict[int, int] = {1: 0}
 
     def key_of(self, row: Mapping[str, object]) -> Key:
-        """Return the key of a row, a tuple also for a single column."""
+        """Return the key of a row, a tuple even for a single column."""
         return tuple(row[name] for name in self.primary_key)
 
     def copy(self) -> "ModelTable":
-        """Return a model that goes its own way from here."""
+        """Return an independent copy."""
         other = ModelTable(self.primary_key)
         other.rows = dict(self.rows)
         other.versions = dict(self.versions)
@@ -102,7 +102,7 @@ class ModelTable:
             self.put(row)
 
     def upsert_columns(self, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
-        """Write some columns of rows that have all; a key without a row gets defaults or NULL."""
+        """Write some columns; for a key without a row, the others are their default or NULL."""
         for row in rows:
             key = self.key_of(row)
             before = self.rows.get(key)
@@ -111,7 +111,7 @@ class ModelTable:
             self.rows[key] = {**before, **_part(row, columns)}
 
     def with_defaults(self, row: Mapping[str, object], columns: Iterable[str]) -> Row:
-        """Return a row all of these columns: those it leaves out are their default or NULL."""
+        """Return a row with all of these columns: missing ones are their default or NULL."""
         return {name: row.get(name, self.defaults.get(name)) for name in columns}
 
     def put_if_absent(self, row: Mapping[str, object]) -> bool:
@@ -121,14 +121,14 @@ class ModelTable:
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
     ) -> bool:
-        """Write one row if that of its key is as expected; return whether it was written."""
+        """Write one row if the row of its key is as expected; return whether it was written."""
         is_expected = self.rows.get(self.key_of(row)) == expected
         if is_expected:
             self.put(row)
         return is_expected
 
     def delete(self, key: Key) -> None:
-        """Delete a row, whether it is there or not."""
+        """Delete a row; a missing one is ignored."""
         self.rows.pop(key, None)
 
     def delete_many(self, keys: Iterable[Key]) -> None:
@@ -144,7 +144,7 @@ class ModelTable:
 
     @property
     def age(self) -> int:
-        """How many evolutions there were."""
+        """Number of evolutions so far."""
         return len(self.evolutions)
 
     def evolve(self, changes: Iterable[ColumnChange]) -> None:
@@ -165,7 +165,7 @@ class ModelTable:
         self.rows = self.evolved(self.rows, since=self.age - 1)
 
     def evolved(self, rows: Rows, *, since: int, until: int | None = None) -> Rows:
-        """Return rows of one age as rows of a later one, by default that of today."""
+        """Return rows of one age as rows of a later one, by default the current one."""
         for evolution in self.evolutions[since:until]:
             rows = {key: _turned(row, evolution) for key, row in rows.items()}
         return rows
@@ -178,27 +178,27 @@ class ModelTable:
         return max(self.versions)
 
     def commit(self, version: int) -> None:
-        """Note that everything written so far is in a Version; one that is known stays as it is."""
+        """Record that everything written so far is in a Version; a known one does not change."""
         assert version >= self.version, "numbers of versions ascend"
         if version not in self.versions:
             self.note(version, dict(self.rows), age=self.age)
 
     def rewrite(self, version: int) -> None:
-        """Note Versions up to this one with the rows of the last known one.
+        """Record Versions up to this one with the rows of the last known one.
 
-        That is what a compaction makes, and what an evolution makes of rows that are committed.
+        That is the effect of a compaction, and of an evolution on committed rows.
         """
         rows = self.at_present(self.version)
         for number in range(self.version + 1, version + 1):
             self.note(number, rows, age=self.age)
 
     def rollback(self, to: int, *, version: int) -> None:
-        """Note a Version that has the rows of an older one, which are the table's rows now."""
+        """Record a Version with the rows of an older one, which are the table's rows now."""
         self.rows = dict(self.at_present(to))
         self.note(version, dict(self.rows), age=self.age)
 
     def note(self, version: int, rows: Rows, *, age: int) -> None:
-        """Note the rows of a Version, whose columns are those of an age."""
+        """Record the rows of a Version, with the columns of an age."""
         self.versions[version] = rows
         self._ages[version] = age
 
@@ -215,15 +215,15 @@ class ModelTable:
     # Reading
 
     def at(self, version: int) -> Rows:
-        """Return the rows of a retained Version, with the columns of its day."""
+        """Return the rows of a retained Version, with the columns of its time."""
         return self.versions[version]
 
     def age_of(self, version: int) -> int:
-        """Return how many evolutions there were before a retained Version."""
+        """Return the number of evolutions before a retained Version."""
         return self._ages[version]
 
     def at_present(self, version: int) -> Rows:
-        """Return the rows of a retained Version with the columns of today."""
+        """Return the rows of a retained Version with the current columns."""
         return self.evolved(self.versions[version], since=self._ages[version])
 
     def scan(
@@ -233,7 +233,7 @@ class ModelTable:
         key_range: tuple[Key | None, Key | None] = (None, None),
         reverse: bool = False,
     ) -> list[Row]:
-        """Return the rows that match, by key; the end of a range is not in it."""
+        """Return the rows that match, by key; ranges exclude their end."""
         return scan_rows(self.rows, matches, key_range=key_range, reverse=reverse)
 
 
@@ -262,7 +262,7 @@ def scan_rows(
     key_range: tuple[Key | None, Key | None] = (None, None),
     reverse: bool = False,
 ) -> list[Row]:
-    """Return those of some rows that match, by key; the end of a range is not in it."""
+    """Return the matching ones of these rows, by key; ranges exclude their end."""
     first, end = key_range
     return [
         rows[key]

@@ -1,15 +1,15 @@
-"""What a disk remembers: bytes and names that are durable, and those a power cut may take.
+"""The content of a simulated disk: durable bytes and names, and those a power cut may lose.
 
     file        durable bytes   +  unsynced effects, in order: write, truncate, allocate
     directory   durable names   +  unsynced changes of names, in order, kept by the disk
 
-After a power cut any subset of the unsynced effects is left. Of a write there may be all, nothing,
-a part cut at any byte, some of its sectors, or only the size it gave the file, with zeros.
+After a power cut any subset of the unsynced effects is left. Of a write that is all, nothing, a
+part cut at any byte, some of its sectors, or only the new size of the file, with zeros.
 
-A change of names is atomic: a rename leaves the old name or the new one. Changes of one name are
-kept in their order, so of two the first cannot be lost alone; changes of different names can be
-lost in any combination. A rename between two directories is durable when both were synced.
-A file that no name leads to any more is gone, although its bytes were synced.
+A change of names is atomic: a rename leaves the old name or the new one. Changes of one name keep
+their order, so the first of two cannot be lost alone; changes of different names can be lost in any
+combination. A rename between two directories is durable when both were synced. A file without a
+name is gone, even if its bytes were synced.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _EVEN_ODDS: Final = 0.5
 
 
 class Survival(StrEnum):
-    """How much of what was not synced a power cut leaves."""
+    """How much unsynced content a power cut leaves."""
 
     NOTHING = "nothing"
     EVERYTHING = "everything"
@@ -33,13 +33,13 @@ class Survival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Bytes that came to be at an offset."""
+    """Bytes written at an offset."""
 
     offset: int
     payload: bytes
 
     def apply(self, image: bytearray) -> None:
-        """Put the bytes into a file, with zeros before them where it is shorter."""
+        """Write the bytes into a file, after zeros if it is shorter."""
         _grow(image, self.offset)
         image[self.offset : self.offset + len(self.payload)] = self.payload
 
@@ -52,7 +52,7 @@ class Resized:
     may_cut: bool
 
     def apply(self, image: bytearray) -> None:
-        """Lengthen a file with zeros, or cut it."""
+        """Lengthen a file with zeros, or shorten it."""
         _grow(image, self.length)
         if self.may_cut:
             del image[self.length :]
@@ -63,7 +63,7 @@ Effect = Written | Resized
 
 @dataclass(slots=True, eq=False)
 class SimulatedFile:
-    """One inode: what processes see, what is durable, and what lies between."""
+    """One inode: what processes see, what is durable, and the effects in between."""
 
     modified_ms: int
     content: bytearray = field(default_factory=bytearray)
@@ -72,7 +72,7 @@ class SimulatedFile:
     lock_holder: int | None = None
 
     def change(self, effect: Effect, *, now_ms: int) -> None:
-        """Let processes see an effect; durable it is not."""
+        """Make an effect visible to processes, but not durable."""
         effect.apply(self.content)
         self.unsynced.append(effect)
         self.modified_ms = now_ms
@@ -84,14 +84,14 @@ class SimulatedFile:
         self.unsynced.clear()
 
     def lose_unsynced(self) -> None:
-        """Forget what was not synced, while processes still see it: a sync failed.
+        """Lose what was not synced, although processes still see it: a sync failed.
 
         Real file systems then mark the pages clean, and the next sync reports success.
         """
         self.unsynced.clear()
 
     def after_power_cut(self, rng: Random, survival: Survival) -> "SimulatedFile":
-        """Return the file as it is found later."""
+        """Return the file as it is after a power cut."""
         image = bytearray(self.durable)
         for effect in self.unsynced:
             _apply_what_survived(effect, image, rng, survival)
@@ -111,7 +111,7 @@ Node = SimulatedFile | SimulatedDirectory
 
 @dataclass(slots=True, eq=False)
 class NameChange:
-    """An atomic change of one name or two; `awaiting` are directories not synced since."""
+    """An atomic change of one or two names; `awaiting` are directories not synced since."""
 
     edits: tuple[tuple[SimulatedDirectory, str, Node | None], ...]
     awaiting: list[SimulatedDirectory]
@@ -120,7 +120,7 @@ class NameChange:
 def surviving_tree(
     root: SimulatedDirectory, changes: list[NameChange], rng: Random, survival: Survival
 ) -> SimulatedDirectory:
-    """Return the tree as it is found after a power cut; the one given is not changed."""
+    """Return the tree as it is after a power cut; the original does not change."""
     names = _surviving_names(changes, rng, survival)
     # Files keep their identity, so that two names of one file still share it. Directories have
     # one name each. Dicts keep the order of insertion, so the choices do not depend on hashes.

@@ -1,7 +1,7 @@
-"""S3 servers on loopback for tests: moto behind a lock, with faults by plan, and SeaweedFS.
+"""S3 servers on loopback for tests: moto under a lock, with faults by plan, and SeaweedFS.
 
 moto checks a condition and stores the object in two steps, so two racing writers can both win;
-behind one lock they cannot. The lock is also where faults strike, on the real client's requests:
+under one lock they cannot. Faults strike under the lock too, on the real client's requests:
 
     fault        the server                           the client sees
     ──────────────────────────────────────────────────────────────────────────
@@ -61,7 +61,7 @@ Headers: TypeAlias = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Endpoint:
-    """Where a test finds a bucket, and with which keys."""
+    """The address of a bucket and its keys."""
 
     endpoint: str
     bucket: str
@@ -85,7 +85,7 @@ class S3Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Request:
-    """One request as the server got it; header names in lower case."""
+    """One request as the server received it; header names in lower case."""
 
     method: str
     path: str
@@ -101,7 +101,7 @@ class _Answer:
 
 
 class LockedMoto:
-    """A WSGI application: moto behind a lock, failing by plan."""
+    """A WSGI application: moto under a lock, failing by plan."""
 
     def __init__(self, *, ignore_conditions: bool = False) -> None:
         # Fixed at construction.
@@ -122,7 +122,7 @@ class LockedMoto:
 
     @property
     def calls(self) -> tuple[StoreCall, ...]:
-        """Every request for an object since the last plan, as the call behind it."""
+        """Every request for an object since the last plan, as the call that caused it."""
         return self._plan.calls
 
     def follow(
@@ -131,9 +131,9 @@ class LockedMoto:
         *,
         before_call: Callable[[StoreCall], None] | None = None,
     ) -> None:
-        """Fail by this plan from now on, counting from 1 again; writes still late are dropped.
+        """Fail by this plan from now on, counting from 1 again; drop writes that are still late.
 
-        `before_call` sees each call before it is carried out, and may make calls of its own.
+        `before_call` sees each call before it is carried out, and may make its own calls.
         """
         with self._lock:
             self._plan = FaultPlan(plan)
@@ -143,7 +143,7 @@ class LockedMoto:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request, or drop its connection."""
-        # All of it, so that a dropped connection leaves no unread bytes.
+        # Read all of it, so that a dropped connection leaves no unread bytes.
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         fault = self._fault(environ, body)
         with self._lock:
@@ -178,7 +178,7 @@ class LockedMoto:
     def _answer_locked(
         self, fault: Fault | None, environ: WSGIEnvironment, body: bytes
     ) -> _Answer | None:
-        """Do what the fault says; without an answer the connection is dropped."""
+        """Carry out the fault; without an answer the connection is dropped."""
         match fault:
             case None:
                 return self._apply(environ, body)
@@ -218,7 +218,7 @@ class LockedMoto:
 
 @dataclass(frozen=True, slots=True)
 class MotoServer:
-    """A running moto: where it is, and what it was asked."""
+    """A running moto: its address and its requests."""
 
     at: S3Endpoint
     application: LockedMoto
@@ -228,15 +228,14 @@ class _QuietHandler(WSGIRequestHandler):
     """Answers without a log line for each request."""
 
     def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002  werkzeug's name
-        """Say nothing."""
+        """Do not log."""
 
 
 @contextmanager
 def locked_moto(*, ignore_conditions: bool = False) -> Iterator[MotoServer]:
     """Run moto in a thread of this process, with one empty bucket.
 
-    With `ignore_conditions` it stores whatever it gets, like servers that do not know
-    `If-Match` and `If-None-Match`.
+    With `ignore_conditions` it ignores `If-Match` and `If-None-Match`, like some servers.
     """
     application = LockedMoto(ignore_conditions=ignore_conditions)
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_QuietHandler)
@@ -244,7 +243,7 @@ def locked_moto(*, ignore_conditions: bool = False) -> Iterator[MotoServer]:
     thread.start()
     at = S3Endpoint(
         endpoint=f"http://127.0.0.1:{server.port}",
-        # moto's buckets are one set for the whole process.
+        # moto's buckets are shared by the whole process.
         bucket=f"neve-{uuid4()}",
         access_key_id="moto-access-key",
         secret_access_key="moto-secret-key",  # noqa: S106  a server for tests
@@ -313,7 +312,7 @@ def _weed_command(directory: Path, at: S3Endpoint, ports: Sequence[int]) -> list
         f"-s3.port.grpc={s3_grpc}",
         f"-s3.config={identities}",
         "-s3.iam=false",
-        # What it would open on ports of its own choice, which others on the machine may have.
+        # Otherwise it would open default ports, which may be in use on the machine.
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         "-master.telemetry=false",
@@ -334,7 +333,7 @@ def _weed_binary() -> Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; all are held together, so that none repeats."""
+    """Return ports that were just free; they are held together, so that none repeats."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [taken.getsockname()[1] for taken in sockets]
     for taken in sockets:
@@ -343,13 +342,13 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], at: S3Endpoint, log: Path) -> None:
-    """Return when an object can be written; the first second or two nothing can."""
+    """Wait until an object can be written; in the first second or two it cannot."""
     ends_at = time.monotonic() + _READY_SECONDS
     while time.monotonic() < ends_at:
         try:
             _make_bucket(at)
         except (BotoCoreError, ClientError):
-            # Waiting for its end is a pause that a server that died cuts short.
+            # Pause by waiting for its end: if the server died, the wait ends early.
             try:
                 process.wait(_POLL_SECONDS)
             except subprocess.TimeoutExpired:
@@ -360,7 +359,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], at: S3Endpoint, log: Pat
 
 
 def _make_bucket(at: S3Endpoint) -> None:
-    """Make the bucket unless it is there, and show that it takes objects."""
+    """Create the bucket if it is missing, and check that it accepts objects."""
     client = boto3.client(
         "s3",
         endpoint_url=at.endpoint,
@@ -403,12 +402,12 @@ def _request(environ: WSGIEnvironment) -> S3Request:
 
 
 def _path(environ: WSGIEnvironment) -> str:
-    # WSGI hands over bytes as if they were Latin-1.
+    # WSGI decodes bytes as Latin-1.
     return cast("str", environ["PATH_INFO"]).encode("latin-1").decode()
 
 
 def _operation(environ: WSGIEnvironment, body: bytes) -> tuple[Operation, str] | None:
-    """Return the store call behind a request and its key; None when it is about no object."""
+    """Return the store call of a request and its key; None when it is not about an object."""
     _, _, key = _path(environ).removeprefix("/").partition("/")
     query = parse_qs(environ["QUERY_STRING"], keep_blank_values=True)
     match environ["REQUEST_METHOD"]:

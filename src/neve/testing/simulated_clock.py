@@ -1,4 +1,4 @@
-"""SimulatedClock and SeededIds: time and identifiers that a test decides.
+"""SimulatedClock and SeededIds: time and identifiers that a test controls.
 
 Nothing here waits. Sleeping moves the clock, so code that waits for a deadline reaches it at once,
 and the same calls return the same times and identifiers in every run.
@@ -10,7 +10,7 @@ from random import Random
 
 
 class SimulatedClock:
-    """A clock that stands still until it is moved; safe for many threads."""
+    """A clock that moves only by its methods; safe for many threads."""
 
     def __init__(self, *, now_ms: int = 1_700_000_000_000) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class SimulatedClock:
             self._monotonic += seconds
 
     def set_now_ms(self, now_ms: int) -> None:
-        """Let the wall clock jump, either way, as an operator or a time server would."""
+        """Make the wall clock jump, either way, as an operator or a time server would."""
         with self._lock:
             self._now_ms = float(now_ms)
 
@@ -55,15 +55,15 @@ class SeededIds:
         self._random = Random(seed)
 
     def uuid(self) -> uuid.UUID:
-        """Make the next identifier, shaped like a random (version 4) one."""
+        """Return the next identifier, in the form of a random (version 4) one."""
         with self._lock:
             return uuid.UUID(int=self._random.getrandbits(128), version=4)
 
     def jitter(self) -> float:
-        """Draw the next number in [0, 1)."""
+        """Return the next number in [0, 1)."""
         with self._lock:
             return self._random.random()
 
     def process(self) -> str:
-        """Name the process, the same in every run."""
+        """Return a name of the process, the same in every run."""
         return "process 1 on a simulated machine"

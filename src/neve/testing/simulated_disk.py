@@ -1,9 +1,9 @@
 """SimulatedDisk: a disk in memory that can lose power at any call.
 
-A test runs the real code on it, cuts the power at call n, and looks at what `after_power_cut`
-gives: a new disk with what was synced, and any part of what was not (`neve.testing.power_loss`
-says which parts). A cut falls into its call: the call's own effect is one more of those that may or
-may not be left. Nothing is random but what the seed and the given generator decide.
+A test runs the real code on it, cuts the power at call n, and checks what `after_power_cut`
+returns: a new disk with what was synced, and any part of what was not (`neve.testing.power_loss`
+says which parts). A cut happens during its call: the call's own effect may or may not be left, too.
+Only the seed and the passed generator decide what is random.
 
     disk = SimulatedDisk()
     disk.power_cut_at(17)
@@ -11,7 +11,7 @@ may not be left. Nothing is random but what the seed and the given generator dec
         work(disk)
     survivor = disk.after_power_cut(Random(4))
 
-`without` leaves out one sync, so that a test can show it would be missed.
+`without` leaves out one sync, so that a test can show that it is needed.
 """
 
 import errno
@@ -77,33 +77,33 @@ class SimulatedDisk:
 
     @property
     def calls(self) -> int:
-        """How many calls were made."""
+        """Number of calls so far."""
         return len(self._log)
 
     @property
     def log(self) -> tuple[DiskCall, ...]:
-        """Every call made, in order; equal for two runs that did the same."""
+        """Every call so far, in order; equal for two equal runs."""
         return tuple(self._log)
 
     @property
     def open_handles(self) -> int:
-        """How many handles were not closed."""
+        """Number of handles that are not closed."""
         return len(self._opened)
 
     def power_cut_at(self, call: int) -> Self:
-        """Cut the power in the call of this number, counted from 1; later calls find it off."""
+        """Cut the power in the call of this number, counted from 1; later calls fail."""
         self._cut_at = call
         return self
 
     def without(self, kind: CallKind, occurrence: int) -> Self:
-        """Let the sync of this kind and number, counted from 1, succeed and do nothing."""
+        """Make the sync of this kind and number, counted from 1, succeed and do nothing."""
         if kind not in SYNCS:
             raise ValueError(f"only syncs can be left out unnoticed, not {kind}")
         self._left_out.add((kind, occurrence))
         return self
 
     def syncs(self) -> tuple[tuple[CallKind, int], ...]:
-        """Every sync made so far, as `without` wants it."""
+        """Every sync so far, as arguments of `without`."""
         return tuple(
             (kind, occurrence)
             for kind in sorted(SYNCS)
@@ -113,9 +113,9 @@ class SimulatedDisk:
     def after_power_cut(
         self, rng: Random | None = None, *, survival: Survival | None = None
     ) -> "SimulatedDisk":
-        """Return the disk as it is found when the power is back; this one is not changed.
+        """Return the disk as it is when the power is back; this one does not change.
 
-        The generator decides what of the unsynced is left, and, unless passed in, how much of it.
+        The generator decides which unsynced effects are left, and, unless passed in, how many.
         """
         with self._mutex:
             chosen = self._random if rng is None else rng
@@ -126,7 +126,7 @@ class SimulatedDisk:
             return disk
 
     def lose_unsynced(self, handle: int) -> None:
-        """Do to a file what a failed sync does: the unsynced bytes will never be durable."""
+        """Apply a failed sync to a file: the unsynced bytes will never be durable."""
         with self._mutex:
             self._file(handle).lose_unsynced()
 
@@ -143,7 +143,7 @@ class SimulatedDisk:
             return self._open(file, path, is_writable=True)
 
     def open_file(self, path: str, *, writable: bool = False) -> int:
-        """Open a file that is there."""
+        """Open an existing file."""
         with self._called(CallKind.OPEN_FILE, path):
             return self._open(self._file_at(path), path, is_writable=writable)
 
@@ -158,7 +158,7 @@ class SimulatedDisk:
             return memoryview(bytes(self._file(handle).content))
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write at an offset; always takes everything."""
+        """Write everything at an offset."""
         payload = b"".join(pieces)
         with self._called(CallKind.WRITE, self._path(handle), offset, len(payload)):
             if payload:
@@ -171,12 +171,12 @@ class SimulatedDisk:
             self._change(handle, Resized(length, may_cut=False))
 
     def truncate(self, handle: int, length: int) -> None:
-        """Cut or lengthen a file."""
+        """Shorten or lengthen a file."""
         with self._called(CallKind.TRUNCATE, self._path(handle), length):
             self._change(handle, Resized(length, may_cut=True))
 
     def size(self, handle: int) -> int:
-        """Bytes in an open file."""
+        """Return the size of an open file."""
         with self._called(CallKind.SIZE, self._path(handle)):
             return len(self._file(handle).content)
 
@@ -232,7 +232,7 @@ class SimulatedDisk:
             self._change_names(((directory, name, None),), [directory])
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        """Names in a directory."""
+        """Return the names in a directory."""
         with self._called(CallKind.LIST_DIRECTORY, path):
             entries = sorted(self._directory_at(path).entries.items())
             return [DirectoryEntry(name, _kind(node)) for name, node in entries]
@@ -259,7 +259,7 @@ class SimulatedDisk:
             return file.lock_holder == handle
 
     def stat(self, path: str) -> FileStatus:
-        """Look at a path."""
+        """Return the status of a path."""
         with self._called(CallKind.STAT, path):
             node = self._node(path)
             if isinstance(node, SimulatedDirectory):
@@ -274,19 +274,19 @@ class SimulatedDisk:
             return posixpath.normpath(posixpath.join("/", path))
 
     def process_id(self) -> int:
-        """Say that everything happens in one process."""
+        """Return the same id always: everything happens in one process."""
         return 1
 
     @contextmanager
     def _called(self, kind: CallKind, target: str, *numbers: int) -> Iterator[bool]:
-        """Count a call; return whether its effect is to be left out."""
+        """Count a call; yield whether its effect is left out."""
         with self._mutex:
             if self._is_dark:
                 raise PowerCut
             self._log.append(DiskCall(kind, target, numbers))
             self._occurrences[kind] = self._occurrences.get(kind, 0) + 1
             self._is_dark = len(self._log) == self._cut_at
-            # A sync cut short promises nothing: its effects stay among those that may be lost.
+            # An interrupted sync guarantees nothing: its effects may still be lost.
             if self._is_dark and kind in SYNCS:
                 raise PowerCut
             try:

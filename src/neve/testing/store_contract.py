@@ -1,12 +1,12 @@
-"""What every ObjectStore must do, as tests that an implementation inherits.
+"""ObjectStoreContract: the rules of an ObjectStore, as tests that an implementation inherits.
 
     class TestMyStore(ObjectStoreContract):
         @pytest.fixture
         def store(self) -> ObjectStore:
             return MyStore()
 
-The store must be empty. Each test names the rule of `neve.storage.object_store` it shows; STORAGE-2
-and STORAGE-7 speak of power loss, and are shown with a simulated disk.
+The store must be empty. Each test names the rule of `neve.storage.object_store` that it checks;
+STORAGE-2 and STORAGE-7 are about power loss, and are tested with a simulated disk.
 """
 
 # ruff: noqa: D102  the name of a test is its sentence
@@ -67,7 +67,7 @@ HOSTILE_PREFIXES: Final = (
     "back\\slash",
 )
 
-# Names that mean something to a shell, a URL, XML, SQL or a file system, and mean nothing here.
+# Names that are special in a shell, a URL, XML, SQL or a file system, but not here.
 ODD_PATHS: Final = (
     "100%",
     "%2e%2e/%2F",
@@ -92,13 +92,13 @@ ODD_PATHS: Final = (
 
 
 class ObjectStoreContract:
-    """Inherit, add a fixture `store`, and every rule is checked."""
+    """Inherit it and add a fixture `store` to check every rule."""
 
     racers: ClassVar[int] = 8
     race_rounds: ClassVar[int] = 20
     increments_each: ClassVar[int] = 10
 
-    # STORAGE-1 whole or not at all
+    # STORAGE-1 whole objects
 
     def test_what_was_put_is_what_is_read(self, store: ObjectStore) -> None:
         tag = store.put("a/object", b"some bytes")
@@ -253,7 +253,7 @@ class ObjectStoreContract:
             assert store.get(path).payload == winners[0]
 
     def test_no_update_is_lost_among_racing_counters(self, store: ObjectStore) -> None:
-        store.put("counter", b"0 nobody 0")
+        store.put("counter", b"0 no-writer 0")
 
         def count(racer: int) -> list[int]:
             return [_increment(store, racer, turn) for turn in range(self.increments_each)]
@@ -445,7 +445,7 @@ def _race(jobs: list[Callable[[], T]]) -> list[T]:
 
 
 def _increment(store: ObjectStore, racer: int, turn: int) -> int:
-    """Add one with compare and swap; return the number that this writer made true."""
+    """Add one with compare and swap; return the number that this writer stored."""
     while True:
         found = store.get("counter")
         number = int(found.payload.split()[0]) + 1

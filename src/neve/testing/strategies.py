@@ -27,7 +27,7 @@ _bytes = st.binary(max_size=4)
 _optional_bytes = st.none() | _bytes
 _texts = st.text(max_size=6)
 
-# Fields 500 (a number) and 501 (bytes) of a neve to come.
+# Fields 500 (a number) and 501 (bytes) of a future neve.
 _unread = st.sampled_from([b"", b"", bytes.fromhex("a01f05"), bytes.fromhex("aa1f03616263a01f00")])
 
 _wal_segments = st.lists(
@@ -120,7 +120,7 @@ def version_facts() -> st.SearchStrategy[VersionFacts]:
 
 @st.composite
 def version_edits(draw: st.DrawFn, version: Version | None = None) -> VersionEdit:
-    """Draw an edit that fits a Version: it removes files, marks rows of others, adds new ones."""
+    """Draw an edit that fits a Version: it removes files, marks rows of others, adds files."""
     files = () if version is None else tuple(version.files.values())
     fates = {file.path: draw(st.sampled_from(["stays", "goes", "is marked"])) for file in files}
     base = 0 if version is None else version.number

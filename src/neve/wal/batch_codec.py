@@ -1,4 +1,4 @@
-"""Bytes of one logical log record: a write batch.
+"""The encoding of one logical log record: a write batch.
 
 The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others are neve's own.
 
@@ -25,17 +25,17 @@ WAL-11  `sequence` is that of the first row; entries 00, 01 and 13 take one numb
 WAL-12  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and
         01.
 WAL-13  merutable's deletes carry a value, the row before: written empty, read and dropped.
-WAL-14  A log draws its nonce when it begins, and every batch of it carries the same. Bytes of a row
-        that look like a record, here or left over in a recycled file, do not know it.
+WAL-14  A log draws its nonce when it begins, and each of its batches carries it. Bytes of a row
+        that look like a record, here or left over in a recycled file, do not contain it.
 WAL-15  A log of format 1 does not say whose it is; the first release wrote those. A uuid of zeros
-        is a log that belongs to no table. A log that was synced and has no LogEnd is as long as was
-        reserved for it.
-WAL-16  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow
+        is a log that belongs to no table. A log that was synced and has no LogEnd is as long as the
+        space that was reserved for it.
+WAL-16  No length or count is trusted for an allocation unless the bytes at hand confirm it. Arrow
         bodies are uncompressed and validated before they are used: a compressed body could expand
-        without bound, also when its checksum is right.
+        without bound, even when its checksum is right.
 
-An Arrow stream is its messages one after the other, so the schema message is made once per schema
-and the batch message is written as Arrow makes it, without a copy.
+An Arrow stream is a sequence of messages, so the schema message is built once per schema and the
+batch message is written as Arrow builds it, without a copy.
 """
 
 import re
@@ -85,7 +85,7 @@ def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
     source = pa.BufferReader(_aligned(pa.py_buffer(stream)))
     try:
         schema = pa.ipc.read_schema(_typed(pa.ipc.read_message(source), "schema"))
-        _ = schema.names  # raises for names that are no text
+        _ = schema.names  # raises for names that are not text
         message = _typed(pa.ipc.read_message(source), "record batch")
         if _is_compressed(message):
             raise Corruption("an Arrow batch in the log is compressed, which neve never writes")
@@ -103,9 +103,9 @@ def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
 
 
 def _aligned(stream: pa.Buffer) -> pa.Buffer:
-    """Return a stream that begins at a word: what is in it is aligned from there on.
+    """Return the stream aligned to a word, and with it the buffers inside.
 
-    A record begins anywhere in a log, and rows that stay in memory are computed with.
+    Records begin at any byte of a log, but Arrow's kernels expect aligned buffers.
     """
     if stream.address % _WORD_BYTES == 0:
         return stream
@@ -115,9 +115,9 @@ def _aligned(stream: pa.Buffer) -> pa.Buffer:
 
 
 def _typed(message: pa.Message, kind: str) -> pa.Message:
-    """Refuse a message of another kind: Arrow takes it for what was asked, and crashes."""
+    """Refuse a message of another kind: Arrow does not check, and crashes."""
     if message.type != kind:
-        raise Corruption(f"an Arrow {message.type} stands in the log where a {kind} belongs")
+        raise Corruption(f"the log has an Arrow {message.type} where a {kind} belongs")
     return message
 
 
@@ -163,7 +163,7 @@ _new: Final = tuple.__new__  # a named tuple's own call costs twice as much
 _length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
 _STAMPS: Final = 2
 BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX - 64
-"""Most bytes of a batch's entries: the frame and the stamps take the rest of a record."""
+"""Maximum size of a batch's entries: the frame and the stamps take the rest of a record."""
 _NO_ROW_BEFORE: Final = b"\x00"
 _NO_TABLE: Final = bytes(16)
 # A schema version below 128, which is one byte, followed by the durable sequence.
@@ -186,7 +186,7 @@ class Op:
 
 
 class EncodedChanges(NamedTuple):
-    """A batch's entries as bytes, waiting for the sequence number that only the log can give."""
+    """A batch's entries as bytes, waiting for the sequence number that only the log assigns."""
 
     pieces: tuple[bytes | memoryview, ...]
     entry_count: int
@@ -200,11 +200,11 @@ class LogStart(NamedTuple):
 
     log_number: int
     table: UUID | None = None
-    """The table the log belongs to; None when it says nothing about one."""
+    """The table the log belongs to; None when it does not say."""
     epoch: int = 0
     """Epoch of its writer."""
     reserved_bytes: int = 0
-    """How long the file was made before the first record."""
+    """Length of the file before the first record was written."""
 
 
 class LoggedBatch(NamedTuple):
@@ -221,7 +221,7 @@ class LoggedBatch(NamedTuple):
 
 
 def encode_put(key: bytes, value: bytes, schema_version: int) -> EncodedChanges:
-    """Encode one row; the short way for the most frequent batch."""
+    """Encode one row; the fast path for the most frequent batch."""
     if not 0 <= schema_version <= SCHEMA_VERSION_MAX:
         raise InvalidArgument(f"schema version {schema_version} is out of range")
     entry = b"".join((b"\x01", _length_of(len(key)), key, _length_of(len(value)), value))
@@ -229,13 +229,13 @@ def encode_put(key: bytes, value: bytes, schema_version: int) -> EncodedChanges:
 
 
 def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> EncodedChanges:
-    """Encode the entries of a batch, as the log's dialect wants them."""
+    """Encode the entries of a batch in the log's dialect."""
     pieces: list[bytes | memoryview] = []
     for change in batch.changes:
         if dialect is not Dialect.CRC32C and not isinstance(change, PutRow | DeleteRow):
             raise InvalidArgument(
                 f"a log in the {dialect} dialect holds single rows, not {type(change).__name__}",
-                hint="give it PutRow and DeleteRow: other systems know no Arrow batches",
+                hint="use PutRow and DeleteRow: other systems do not read Arrow batches",
             )
         pieces.extend(_encode_change(change))
         if dialect is Dialect.MERUTABLE and isinstance(change, DeleteRow):
@@ -247,7 +247,7 @@ def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> E
 
 
 def too_large(changes: EncodedChanges) -> LimitExceeded:
-    """Return the error of a batch that no record can hold, see BATCH_BYTES_MAX."""
+    """Return the error for a batch that no record can hold, see BATCH_BYTES_MAX."""
     return LimitExceeded(
         f"a batch of {changes.byte_count:,} bytes is larger than one log record may be",
         limit=RECORD_BYTES_MAX,
@@ -259,10 +259,10 @@ def too_large(changes: EncodedChanges) -> LimitExceeded:
 def frame_batch(
     changes: EncodedChanges, sequence: int, durable_through: int, nonce: int | None
 ) -> tuple[bytes | memoryview, ...]:
-    """Put the frame before encoded entries: the payload of one log record, in pieces.
+    """Return the payload of one log record, in pieces: the frame, then the encoded entries.
 
-    The nonce is that of a log in neve's own dialect; without one the batch gets no stamps, as
-    other systems do not know them.
+    Logs in neve's own dialect have a nonce. Without one the batch gets no stamps: other systems
+    do not know them.
     """
     if nonce is None:
         return (_FRAME.pack(sequence, changes.entry_count), *changes.pieces)
@@ -284,7 +284,7 @@ def frame_batch(
 
 
 def encode_log_start(start: LogStart) -> EncodedChanges:
-    """Entry that opens a neve log."""
+    """Return the entry that opens a neve log."""
     table = _NO_TABLE if start.table is None else start.table.bytes
     entry = _LOG_START.pack(
         Op.LOG_START, LOG_FORMAT, start.log_number, table, start.epoch, start.reserved_bytes
@@ -293,7 +293,7 @@ def encode_log_start(start: LogStart) -> EncodedChanges:
 
 
 def encode_log_end() -> EncodedChanges:
-    """Entry that closes a neve log in good order."""
+    """Return the entry that closes a neve log in good order."""
     return EncodedChanges((bytes((Op.LOG_END,)),), 1, 0, 0, 1)
 
 
@@ -369,7 +369,7 @@ def _encode_rows(head: bytes, rows: pa.RecordBatch) -> Sequence[bytes | memoryvi
 
 
 def _decode_single_put(payload: bytes) -> LoggedBatch | None:
-    """Read a batch of one short row, the most frequent one; None for any other."""
+    """Read a batch of one short row, the most frequent kind; None for any other."""
     length = len(payload)
     if length < _STAMPED_FRAME.size + 3:
         return None
@@ -500,7 +500,7 @@ class _EntryReader:
         end = self.position + length
         if end > len(self.payload):
             raise Corruption(
-                f"a batch entry wants {length:,} bytes where {len(self.payload) - self.position:,}"
+                f"a batch entry needs {length:,} bytes where {len(self.payload) - self.position:,}"
                 " are left"
             )
         taken = self.payload[self.position : end]

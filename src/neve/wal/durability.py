@@ -1,17 +1,17 @@
-"""Evidence of how far a table's log was durable: the mark beside it, and claims of its records.
+"""Evidence of how far a table's log was durable: the claims of its records, and the mark beside it.
 
 Claims. Every neve batch states how far the log was durable when the batch was written
-(DurableThrough). A power cut leaves damage only after that point; so damage that a later, whole
-record knows to have been durable was done afterwards, and acknowledged rows are lost. Without such
-a record the damage is the torn tail of writes that were never acknowledged. After damage the chain
-of records is broken, so records are found by their headers: the log number of a recyclable header
-is looked for at every byte, and a right checksum must follow.
+(DurableThrough). A power cut leaves damage only after that point. So if a later, whole record
+claims that the damaged bytes were durable, the damage happened afterwards and acknowledged rows are
+lost. Without such a record the damage is the torn tail of writes that were never acknowledged.
+Damage breaks the chain of records, so the search after it tries every byte as a recyclable header
+with the right log number and a matching checksum.
 
-A file that was cut loses such records. But its length was reserved before its first record, and is
-given back only after LogEnd was synced: a log without LogEnd that was ever synced and is shorter
-was cut.
+A file that was truncated loses such records. But its length was reserved before its first record,
+and is released only after LogEnd was synced: a log that was synced, has no LogEnd and is shorter
+was truncated.
 
-The mark. A log cannot say that its end was cut off, or that it is gone. So its writer keeps one
+The mark. A log cannot say that its end was truncated, or that it is gone. So its writer keeps one
 small object beside the logs, which is replaced as a whole:
 
     ┌────────┬───────────┬───────────┬────────────┬───────────┬────────────────┐
@@ -28,13 +28,13 @@ small object beside the logs, which is replaced as a whole:
     closed                      1: the log was closed in good order, and no row follows
     owned from                  logs of this number and above name their table in LogStart
 
-It is written when a writer has begun its first log, at the first sync of every later log before a
-row of it is acknowledged, and when the log is closed. It never runs ahead of the log: what it says
-was synced before.
+It is written when a writer has begun its first log, at the first sync of every later log before any
+of its rows is acknowledged, and when the log is closed. It never runs ahead of the log: what it
+claims was synced before.
 
 WAL-71  A mark promises only what is durable in the logs or in data files.
-WAL-72  A log that the mark names and that the floor has not passed is there, begins as the mark
-        says, and holds every row below the next one.
+WAL-72  A log that the mark names and that is not below the floor exists, begins as the mark says,
+        and holds every row below `next row`.
 """
 
 import struct
@@ -97,7 +97,7 @@ class LogMark:
     is_closed: bool = False
 
     def encode(self) -> bytes:
-        """Bytes of the mark."""
+        """Return the bytes of the mark."""
         payload = _LAYOUT.pack(
             _MAGIC,
             _FORMAT,
@@ -141,7 +141,7 @@ class LogMark:
         )
 
     def missing_rows(self, *, due: int) -> str | None:
-        """Say which rows are missing when `due` is the first that cannot be read; None if none."""
+        """Describe the missing rows if `due` is the first that cannot be read; None if none is."""
         count = self.next_sequence - due
         if count > 0:
             known = f"rows {due:,} to {self.next_sequence - 1:,} are missing ({count:,} in all)"
@@ -157,7 +157,7 @@ class MarkedLog:
     path: str
 
 
-# Bounds the work on bytes made to look like headers: only those that turn out not to be count.
+# Bounds the work on bytes crafted to look like headers: only false ones count.
 _FORGERIES_MAX: Final = 100_000
 _READ_BYTES: Final = 32 * BLOCK_BYTES
 _ZEROS: Final = bytes(_READ_BYTES)
@@ -166,7 +166,7 @@ _BATCH_BEGINS: Final = (RecordType.RECYCLABLE_FULL, RecordType.RECYCLABLE_FIRST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurableClaim:
-    """A whole batch's word that every row up to `durable_through` was durable before it."""
+    """The claim of a whole batch that every row up to `durable_through` was durable before it."""
 
     offset: int
     sequence: int
@@ -179,8 +179,8 @@ def claims_after(
 ) -> Iterator[DurableClaim]:
     """Yield the claims of every whole record of this log that begins at or after `from_offset`.
 
-    Only records with the log's nonce count; where the log's start cannot be read, any does.
-    Raises LimitExceeded when there is too much that only looks like records.
+    Only records with the log's nonce count; any nonce does when the log's start cannot be read.
+    Raises LimitExceeded when too many bytes only look like records.
     """
     forgeries = 0
     for base, block in _written_blocks(read_at, from_offset - from_offset % BLOCK_BYTES):
@@ -210,9 +210,9 @@ class LostRows:
 
 
 def lost_rows(claims: Iterable[DurableClaim], *, due: int | None) -> LostRows | None:
-    """Say which rows are lost when `due` is the first that could not be read; None if none is.
+    """Return the lost rows when `due` is the first that could not be read; None if none is.
 
-    Where nothing could be read, the lowest row that any record holds is due.
+    When nothing could be read, the lowest row that any record holds is due.
     """
     first = due
     for claim in claims:
@@ -229,7 +229,7 @@ def lost_rows(claims: Iterable[DurableClaim], *, due: int | None) -> LostRows | 
 
 
 def cut_file(*, size: int, reserved_bytes: int, due: int) -> str | None:
-    """Say that a log without LogEnd was cut: its writer never makes it shorter than reserved."""
+    """Describe how a log without LogEnd was truncated; None if it is as long as was reserved."""
     if size >= reserved_bytes:
         return None
     return (
@@ -239,7 +239,7 @@ def cut_file(*, size: int, reserved_bytes: int, due: int) -> str | None:
 
 
 def _written_blocks(read_at: ReadAt, base: int) -> Iterator[tuple[int, bytes]]:
-    """Blocks that are not all zeros; a log's reserved space is passed over in large steps."""
+    """Yield the blocks that are not all zeros; reserved space is skipped in large steps."""
     while chunk := read_at(base, _READ_BYTES):
         if chunk != _ZEROS[: len(chunk)]:
             for start in range(0, len(chunk), BLOCK_BYTES):
@@ -248,7 +248,7 @@ def _written_blocks(read_at: ReadAt, base: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _candidates(block: bytes, log_number: int) -> Iterator[tuple[int, int]]:
-    """Positions that look like the header of a batch's first fragment, with the payload's end."""
+    """Yield positions that look like the header of a first fragment, with the payload's end."""
     signature = (log_number & 0xFFFFFFFF).to_bytes(4, "little")
     found = block.find(signature, HEADER_BYTES)
     while found >= 0:

@@ -1,4 +1,4 @@
-"""Replays logs that RocksDB, LevelDB or merutable wrote, with RocksDB's four recovery modes.
+"""Replay of logs that RocksDB, LevelDB or merutable wrote, with RocksDB's four recovery modes.
 
 Foreign logs do not say how far they were durable, so damage is judged as RocksDB judges it:
 
@@ -12,10 +12,10 @@ Foreign logs do not say how far they were durable, so damage is judged as RocksD
 
 ¹ in a recycled log it ends the log: old bytes and damage look the same there.
 
-After `point_in_time` stopped or ended a log at an earlier one's record, a later log is replayed
-only if it begins exactly at the row that is due: the logs were opened before, and continued from
-there. A record whose checksum is right and whose content is not a batch of puts and deletes was
-written by something that neve does not read, or lies across a lost block; no mode can skip it.
+After `point_in_time` stopped, or ended a log at a record of an earlier one, a later log is replayed
+only if it begins exactly at the row that is due: the logs were recovered before, and continued from
+there. A record with a matching checksum that is not a batch of puts and deletes was written by
+something that neve does not read, or spans a lost block; no mode can skip it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ class ForeignReplay:
                 return
 
     def _ends_log(self, problem: Problem, kind: DamageKind | None, reader: SegmentReader) -> bool:
-        """Decide whether replay leaves this log here; raises Corruption where it must not go on."""
+        """Decide whether replay ends this log here; raises Corruption when it must not go on."""
         self.report.problems.append(problem)
         if kind is DamageKind.UNSUPPORTED_TYPE:
             raise Corruption(
@@ -144,7 +144,7 @@ class ForeignReplay:
     def _read_batch(
         self, reader: SegmentReader, log: LogFile, record: Record
     ) -> LoggedBatch | Problem:
-        """Read a record's batch; a Problem when it has not even a batch's frame."""
+        """Read a record's batch; a Problem when it does not even have a batch's frame."""
         assert reader.dialect is not None
         payload = record.payload
         try:

@@ -1,7 +1,7 @@
 """One write batch of a log, entry by entry, for people to look at.
 
-Batches in neve's own and in merutable's dialect are read by `neve.wal.batch_codec`, whole or not at
-all; those of RocksDB and LevelDB are read here, as far as they go:
+`neve.wal.batch_codec` reads batches in neve's own and in merutable's dialect, whole or not at all.
+This module reads those of RocksDB and LevelDB, as far as they go:
 
     ┌──────────────┬───────────┬───────────────────────────────────────────────┐
     │ sequence u64 │ count u32 │ entries: tag u8, [column family varint], …    │   little-endian
@@ -22,8 +22,8 @@ all; those of RocksDB and LevelDB are read here, as far as they go:
     0a 0b 0c                end prepare, commit, rollback    transaction id; likewise
     15                      commit at           timestamp, transaction id; likewise
 
-WAL-51  Nothing here raises: an unknown tag and everything after it is shown as bytes, because its
-        length is not known.
+WAL-51  Nothing here raises. An unknown tag and everything after it is shown as bytes, because the
+        length of its entry is unknown.
 WAL-52  At most ENTRIES_MAX entries of a batch are kept; the others are read and counted.
 """
 
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
     op: str
     tag: int
     sequence: int | None
-    """Sequence number it takes; None when it takes none."""
+    """Sequence number of the entry; None when it does not take one."""
     column_family: int | None
     """None for the default one."""
     fields: tuple[NamedBytes, ...]
@@ -84,9 +84,9 @@ class ForeignBatch:
     """Entries beyond ENTRIES_MAX."""
     next_sequence: int | None
     unknown_tag: int | None
-    """Tag at which reading stopped because it is not known."""
+    """Unknown tag that reading stopped at."""
     problem: str | None
-    """What is wrong with the bytes; None when they are a whole batch as far as it is known."""
+    """What is wrong with the bytes; None when they are a whole batch, as far as known."""
 
 
 class _Form(NamedTuple):
@@ -133,7 +133,7 @@ _FORMS: Final = {
 
 
 def read_foreign_batch(payload: bytes) -> ForeignBatch:
-    """Read as much of a batch as can be; what is wrong with it is said, not raised."""
+    """Read as much of a batch as possible; a problem is reported, not raised."""
     if len(payload) < _FRAME.size:
         return ForeignBatch(
             sequence=None,
@@ -217,7 +217,7 @@ class RowsEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamps:
-    """What a batch of neve's says about the log it is in."""
+    """What a batch of neve says about its log."""
 
     schema_version: int
     durable_through: int
@@ -242,13 +242,13 @@ class InspectedBatch:
     stamps: Stamps | None
     """None in a log that is not neve's own."""
     unknown_tag: int | None
-    """Tag at which reading stopped because it is not known."""
+    """Unknown tag that reading stopped at."""
     problem: str | None
-    """What is wrong with the bytes; None when they are a batch as far as it is known."""
+    """What is wrong with the bytes; None when they are a batch, as far as known."""
 
 
 def inspect_batch(payload: bytes, dialect: Dialect) -> InspectedBatch:
-    """Read as much of a batch as can be; what is wrong with it is said, not raised."""
+    """Read as much of a batch as possible; a problem is reported, not raised."""
     if dialect is Dialect.ROCKSDB:
         return _foreign_batch(payload)
     try:

@@ -1,13 +1,13 @@
 """A log taken apart for people: what it is, its blocks, its records, and where reading ends.
 
-Three views of one file, each read again and streamed:
+Three views of one file, each of them streamed from the file:
 
     identity   checksum dialect, kind of header, log number
     blocks     every byte of the file as exactly one part of one block
     records    whole logical records with their batches or version edits, damage between them, and
                last of all the Ending (`neve.wal.log_ending`)
 
-WAL-41  Nothing here raises for what is in the file; what cannot be read is shown as it is.
+WAL-41  No content of the file raises here; what cannot be read is shown as it is.
 WAL-42  Memory is bounded by one read of the file and one logical record.
 
 Parts of a block:
@@ -19,12 +19,12 @@ Parts of a block:
 
     record    a whole physical record whose checksum is right
     stale     a record that an earlier log left in a recycled file
-    padding   a block's end in which no header fits
-    zeros     a header of zeros and with it the rest of the block: space never written
+    padding   a block's end that is too short for a header
+    zeros     a header of zeros and the rest of its block: space never written
     damaged   bytes that are not a record, with the reason
 
 WAL-43  The parts of a block follow one another without gap or overlap, from its first to its last
-        byte; where reading starts inside a block, from the first record after the start.
+        byte; if reading starts inside a block, from the first record after the start.
 WAL-44  No part crosses the end of its block. Blocks of nothing but zeros are only counted.
 WAL-45  Memory is bounded by the parts of one block.
 """
@@ -66,12 +66,12 @@ from neve.wal.segment_reader import (
 )
 from neve.wal.version_edits import VersionEdit, read_version_edit
 
-# These name one record and let reading go on after it; other damage takes the rest of its block.
+# Reading continues after a record with one of these; other damage drops the rest of its block.
 _ONE_RECORD: Final = (DamageKind.UNKNOWN_TYPE, DamageKind.UNSUPPORTED_TYPE)
 
 
 class RecordHeader(NamedTuple):
-    """What the header of a physical record says, right or wrong."""
+    """The header of a physical record, right or wrong."""
 
     type: int
     length: int
@@ -93,7 +93,7 @@ class RecordHeader(NamedTuple):
 
 
 class RecordPart(NamedTuple):
-    """A whole physical record; one of a type that every reader passes over is `ignored`."""
+    """A whole physical record; `ignored` if every reader skips its type."""
 
     offset: int
     byte_count: int
@@ -110,7 +110,7 @@ class StalePart(NamedTuple):
 
 
 class PaddingPart(NamedTuple):
-    """A block's end in which no header fits."""
+    """A block's end that is too short for a header."""
 
     offset: int
     byte_count: int
@@ -122,17 +122,17 @@ class ZerosPart(NamedTuple):
     offset: int
     byte_count: int
     hidden_bytes: int
-    """Bytes after the header that are not zero, and that no reader looks at."""
+    """Bytes after the header that are not zero; no reader looks at them."""
 
 
 class DamagedPart(NamedTuple):
-    """Bytes that are no record."""
+    """Bytes that are not a record."""
 
     offset: int
     byte_count: int
     kind: DamageKind
     header: RecordHeader | None
-    """What stands where the header should be; None when it is cut off or could not be read."""
+    """The bytes where the header should be; None when it is cut off or could not be read."""
 
 
 Part = RecordPart | StalePart | PaddingPart | ZerosPart | DamagedPart
@@ -218,7 +218,7 @@ def _filled_blocks(reader: SegmentReader, read_at: ReadAt, start_offset: int) ->
         else:
             end = (event.offset // BLOCK_BYTES) * BLOCK_BYTES
             until = event.offset // BLOCK_BYTES
-        # A block without an event holds only padding and records that are passed over.
+        # A block without an event holds only padding and records that are skipped.
         while index < until:
             tiling = _Tiling(read_at, index=index, file_end=end, start_offset=start_offset)
             parts = tuple(tiling.parts(events))
@@ -232,7 +232,7 @@ def _filled_blocks(reader: SegmentReader, read_at: ReadAt, start_offset: int) ->
 
 
 def _end_of_read_error(events: list[PhysicalEvent]) -> int:
-    """Where bytes that could not be read end: after what is known of the file's length."""
+    """Return where the bytes end that could not be read: after the known length of the file."""
     last = events[-1] if events else None
     if isinstance(last, Damage) and last.kind is DamageKind.READ_ERROR:
         return last.offset + last.dropped_bytes
@@ -318,7 +318,7 @@ class PayloadKind(StrEnum):
 
 
 class FragmentPlace(NamedTuple):
-    """Where one physical record of a logical one is."""
+    """Where one physical record of a logical record is."""
 
     offset: int
     end_offset: int
@@ -335,7 +335,7 @@ class FragmentPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogicalRecord:
-    """One whole record, with what it holds."""
+    """One whole record and its content."""
 
     offset: int
     fragments: tuple[FragmentPlace, ...]
@@ -347,7 +347,7 @@ class LogicalRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedDamage:
-    """Bytes of the log that are no record."""
+    """Bytes of the log that are not a record."""
 
     offset: int
     dropped_bytes: int
@@ -388,9 +388,9 @@ class LogInspection:
         return header.type <= RecordType.RECYCLABLE_LAST and header.byte_count <= BLOCK_BYTES
 
     def other_payload(self) -> PayloadKind | None:
-        """Return the kind that the first record holds when it is not the one looked for.
+        """Return the kind of the first record if it is not the expected one, otherwise None.
 
-        None where it is, or where nothing is certain.
+        None also when the kind is not certain.
         """
         if self.identity.is_own:
             return PayloadKind.BATCH if self.payload is PayloadKind.EDIT else None
@@ -499,7 +499,7 @@ def _identify(read_at: ReadAt, log_number: int | None) -> LogIdentity:
 
 
 def _identify_by_claims(read_at: ReadAt, log_number: int | None) -> LogIdentity | None:
-    """Know a log of neve's whose every block is damaged by the whole records inside them."""
+    """Identify a log of neve by whole records inside its blocks, even if every block is damaged."""
     try:
         header = read_header(read_at(0, RECYCLABLE_HEADER_BYTES), 0)
         number = header.log_number if header is not None and log_number is None else log_number
@@ -514,7 +514,7 @@ def _identify_by_claims(read_at: ReadAt, log_number: int | None) -> LogIdentity 
 
 
 class _NotingReader(SegmentReader):
-    """Remembers the fragments of the record that is being put together."""
+    """Remembers the fragments of the record that is being assembled."""
 
     fragments: list[FragmentPlace]
 

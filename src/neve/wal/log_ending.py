@@ -9,7 +9,7 @@
 
 WAL-31  A log of neve's own is judged as `Replay` in mode `tolerate_torn_tail` judges the last log
         of a table: by what whole records after the end say about how far the log was durable.
-        Where replay refuses, place and words are those of its Corruption.
+        If replay refuses the log, the offset and the message are those of its Corruption.
 WAL-32  Any other log is judged as `ForeignReplay` in the same mode.
 """
 
@@ -41,7 +41,7 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIdentity:
-    """What the first readable record says about the whole log; None where there is none."""
+    """What the first readable record says about the whole log; None without such a record."""
 
     dialect: Dialect | None
     recyclable: bool | None
@@ -50,22 +50,22 @@ class LogIdentity:
 
     @property
     def is_own(self) -> bool:
-        """Whether neve wrote it for itself, with stamps that say how far it was durable."""
+        """Whether neve wrote it in its own dialect, with stamps that say how far it was durable."""
         return self.dialect is Dialect.CRC32C and self.recyclable is True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Where reading ends and why, and what there was in all."""
+    """Where reading ends and why, with totals."""
 
     offset: int
     reason: EndReason
     detail: str
     file_bytes: int
     record_count: int
-    """Whole records, also after the end."""
+    """Whole records, including those after the end."""
     records_behind_end: int
-    """Those of them that recovery does not come to."""
+    """Those of them that recovery does not reach."""
     row_count: int
     """Sequence numbers that batches before the end take."""
     rows_behind_end: int
@@ -83,7 +83,7 @@ class _Stop:
     reason: EndReason
     detail: str
     is_final: bool = False
-    """Whether nothing that is found after it can change it."""
+    """Whether nothing found later can change it."""
 
 
 class EndingJudge:
@@ -115,7 +115,7 @@ class EndingJudge:
     def saw_batch(
         self, offset: int, batch: InspectedBatch, *, end_offset: int, byte_count: int
     ) -> bool:
-        """Take note of a record that holds a batch; returns whether recovery stops before it."""
+        """Note a record that holds a batch; return whether recovery stops before it."""
         self._record_count += 1
         self._stop = self._stop or self._stop_before(offset, batch, byte_count)
         row_count = 0
@@ -140,7 +140,7 @@ class EndingJudge:
         return False
 
     def saw_edit(self, offset: int, problem: str | None, *, byte_count: int) -> bool:
-        """Take note of a record that holds a version edit; returns whether it is after the end."""
+        """Note a record that holds a version edit; return whether it is after the end."""
         self._record_count += 1
         if problem is not None:
             self._count_damage(byte_count)
@@ -150,7 +150,7 @@ class EndingJudge:
         return self._stop is not None
 
     def saw_damage(self, damage: Damage, *, recyclable: bool | None) -> None:
-        """Take note of bytes that are not a record, in a log with such headers."""
+        """Note bytes that are not a record, in a log with such headers."""
         if self._stop is None:
             untrusted = recyclable is True and damage.kind in _UNTRUSTED_IN_RECYCLED
             torn = untrusted or damage.kind in TORN_TAIL
@@ -160,13 +160,13 @@ class EndingJudge:
             self._count_damage(damage.dropped_bytes)
 
     def saw_stale(self, stale: Stale) -> None:
-        """Take note of a record of an earlier log."""
+        """Note a record of an earlier log."""
         if self._stop is None:
             detail = f"a record of log {stale.log_number} follows: the file was recycled or renamed"
             self._stop = _Stop(stale.offset, EndReason.STALE, detail)
 
     def gave_up(self, error: NeveError) -> Ending:
-        """Return the ending of a log that no reader would go on with."""
+        """Return the ending of a log that no reader can go on with."""
         self._count_damage(0)
         stop = self._stop or _Stop(error.offset or 0, EndReason.DAMAGE, error.message)
         return self._ending(stop)
@@ -229,7 +229,7 @@ class EndingJudge:
         return start.log_number & _LOG_NUMBER_BITS == number & _LOG_NUMBER_BITS
 
     def _misplaced(self, offset: int, batch: InspectedBatch) -> str | None:
-        """Say why this batch is not the one that is due."""
+        """Say why this batch is not the one that is due; None when it is."""
         if self._expected is None:
             is_start_missing = self._from_start and offset != 0
             return "the log has no record at its beginning" if is_start_missing else None
@@ -240,7 +240,7 @@ class EndingJudge:
         return None
 
     def _judged_by_claims(self, stop: _Stop) -> _Stop:
-        """Let the records after the end say whether rows are missing that were durable."""
+        """Check with the records after the end whether durable rows are missing."""
         has_no_start = self._expected is None and self._from_start
         if has_no_start:
             # A log without its first record is not read at all.
@@ -261,7 +261,7 @@ class EndingJudge:
         return stop
 
     def _lost_rows(self, from_offset: int) -> str | None:
-        """Say which rows were durable and cannot be read; None if there are none."""
+        """Describe rows that were durable and cannot be read; None if there are none."""
         assert self._identity.log_number is not None, "an own log has its number in every header"
         claims = claims_after(
             self._read_at,
@@ -278,6 +278,6 @@ class EndingJudge:
         if lost is not None:
             return lost.words
         if self._start is None or self._durable_through < self._start[0]:
-            return None  # nothing says that the file was ever synced, so its length was not either
+            return None  # no evidence that the file, and with it its length, was ever synced
         due = self._expected or 0
         return cut_file(size=self._file_bytes, reserved_bytes=self._start[1], due=due)

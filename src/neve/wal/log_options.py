@@ -18,8 +18,8 @@ class SyncPolicy(StrEnum):
     ALWAYS = "always"
     """When durable; every append has a sync of its own."""
     INTERVAL = "interval"
-    """When the operating system has it. No timer runs: the first append that comes
-    `sync_interval_seconds` after the last sync makes one, and `sync_once` does at any time."""
+    """When the operating system has it. No timer runs: the first append at least
+    `sync_interval_seconds` after the last sync syncs, and `sync_once` does at any time."""
     NONE = "none"
     """When the operating system has it; synced only when a log is closed."""
 
@@ -35,25 +35,25 @@ class LogOptions:
 
     sync: SyncPolicy = SyncPolicy.GROUP
     sync_interval_seconds: float = 0.1
-    """With `interval`: the next append this long after the last sync makes one."""
+    """With `interval`: the first append this long after the last sync syncs."""
     segment_bytes: int = 64 << 20
-    """A log this long is closed and the next one begun; space is reserved ahead."""
+    """A log of this size is closed and the next one begins; space is reserved ahead."""
     preallocate: bool = True
     """Reserve a log's space when it begins, so that a sync need not grow the file."""
     recycle_count: int = 2
-    """Logs that nothing needs any more are kept and written over, up to this many."""
+    """Maximum number of obsolete logs to keep for reuse."""
     group_bytes_max: int = 16 << 20
-    """Most bytes that waiting appends are joined to for one write and sync."""
+    """Maximum size of a group of waiting appends that share one write and sync."""
     dialect: Dialect = Dialect.CRC32C
-    """Checksums to write; the foreign dialects hold plain rows only, for other systems to read."""
+    """Checksums to write; foreign dialects, for other systems to read, hold plain rows only."""
 
     def __post_init__(self) -> None:
-        # Callers may give the words themselves.
+        # Callers may pass plain strings.
         object.__setattr__(self, "sync", _one_of(SyncPolicy, self.sync, "sync"))
         object.__setattr__(self, "dialect", _one_of(Dialect, self.dialect, "dialect"))
         if not BLOCK_BYTES <= self.segment_bytes <= SEGMENT_BYTES_MAX:
             raise InvalidArgument(
-                f"segment_bytes={self.segment_bytes} cannot be",
+                f"segment_bytes={self.segment_bytes} is out of range",
                 hint=f"use {BLOCK_BYTES} to {SEGMENT_BYTES_MAX}",
             )
         if not 0 < self.sync_interval_seconds < float("inf"):

@@ -1,6 +1,6 @@
 """Byte layout of one physical log record, and the three checksum dialects.
 
-A log is a row of 32,768-byte blocks; the last one may be short.
+A log is a sequence of 32,768-byte blocks; the last one may be short.
 
     block
     ┌──────────┬──────────┬─────┬──────────┬──────────────┐
@@ -15,10 +15,10 @@ A log is a row of 32,768-byte blocks; the last one may be short.
     │ crc u32 │ length u16 │ type u8 │ log number u32 │ payload (length) │   types 5-8, 11 bytes
     └─────────┴────────────┴─────────┴────────────────┴──────────────────┘
 
-A payload that does not fit is cut into First, Middle…, Last over consecutive blocks; one that fits
-is Full. With exactly a header's room left, a First of no bytes is written; with less, zeros.
-The recyclable types (5-8) carry the low 32 bits of the log number, so that the bytes an earlier log
-left in a recycled file are told apart from this log's own.
+A payload that does not fit is split into First, Middle…, Last over consecutive blocks; one that
+fits is Full. If only a header fits into the block, an empty First is written; if not even that,
+zeros. The recyclable types (5-8) carry the low 32 bits of the log number, which distinguishes the
+bytes an earlier log left in a recycled file from this log's own.
 
     dialect     polynomial           masked   covers                        written by
     crc32c      CRC-32C              no       type, [log number], payload   neve
@@ -26,7 +26,7 @@ left in a recycled file are told apart from this log's own.
     merutable   CRC-32/ISO-HDLC      no       type, payload                 merutable
 
 masked: rotate right by 15, add a282ead8. All records of a file have the dialect of its first one.
-Types 128 and up that are not known are skipped, as RocksDB asks; types 9-11 (compression and user
+Unknown types from 128 are skipped, as RocksDB specifies; types 9-11 (compression and user
 timestamps) change what a payload means and are refused.
 """
 
@@ -43,7 +43,7 @@ HEADER_BYTES: Final = 7  # on disk: never change
 RECYCLABLE_HEADER_BYTES: Final = 11  # on disk: never change
 IGNORABLE_TYPES_FROM: Final = 128
 
-# A logical record larger than this is refused on both sides of the disk.
+# Writers and readers refuse a logical record larger than this.
 RECORD_BYTES_MAX: Final = 1 << 30
 
 HEADER: Final = struct.Struct("<IHB")
@@ -103,13 +103,13 @@ def mask(crc: int) -> int:
 
 
 def record_checksum(dialect: Dialect, *, record_type: int, log_number: int, payload: bytes) -> int:
-    """Checksum a header stores for this payload."""
+    """Return the checksum that a header stores for this payload."""
     seed = checksum_seed(dialect, record_type=record_type, log_number=log_number)
     return checksum_extender(dialect)(seed, payload)
 
 
 def checksum_seed(dialect: Dialect, *, record_type: int, log_number: int) -> int:
-    """Checksum of what precedes the payload; the same for all records of a type in one log."""
+    """Return the checksum of what precedes the payload; the same for each type in one log."""
     covered = bytes((record_type,))
     if dialect is Dialect.MERUTABLE:
         return zlib.crc32(covered)
@@ -135,9 +135,9 @@ def is_recyclable(record_type: int) -> bool:
 
 
 def detect_dialect(first_record: bytes) -> Dialect | None:
-    """Dialect under which the physical record at the start of `first_record` is whole.
+    """Return the dialect that the physical record at the start of `first_record` is whole in.
 
-    None when no dialect fits: an empty log, or one whose first record is damaged.
+    None when no dialect fits: the log is empty, or its first record is damaged.
     """
     if len(first_record) < HEADER_BYTES:
         return None

@@ -1,31 +1,30 @@
-"""Replays neve's own logs in order, and decides what damage means.
+"""Replay of neve's own logs in order; it decides what damage means.
 
 Steps, for each log in ascending number:
 
-1. Read its LogStart: the sequence it begins at says how far the logs before it count, and a log of
-   a lower number that begins there or later does not count at all. A log without one was never
-   written to, unless a record in it says otherwise.
+1. Read its LogStart. The sequence it begins at limits the logs before it: their rows from there on
+   do not count. A log without LogStart was never written to, unless a record in it says otherwise.
 2. Return its batches while each begins where the last one ended, up to the start of the next log.
-   What lies after that was dropped by an earlier recovery.
+   An earlier recovery dropped anything after that.
 3. At the end of the log, or at the first thing that is not the next batch, judge:
    - another log follows: it must begin where this one stopped;
-   - it is the last: look for evidence that rows are missing which were durable. That is a whole
-     later record which says so, or a file shorter than what was reserved for it. Then read on from
-     the last batch: a live writer may have gone on between the two reads, but what the evidence
-     speaks of was there before it. What still cannot be read is lost: Corruption. Without evidence
-     this is a torn tail, and the end.
-4. Compare with the mark, if there is one: the log it names must be there, begin as it says, and
-   the rows it knows to be durable must have been read or be in data files.
+   - it is the last: look for evidence that durable rows are missing: a whole later record that
+     claims so, or a file shorter than the space reserved for it. Then read on from the last batch:
+     a live writer may have continued between the two reads, but the rows of the evidence were
+     there before it. Rows that still cannot be read are lost: Corruption. Without evidence this is
+     a torn tail, and the end.
+4. Compare with the mark, if there is one: the log it names must exist and begin as it says, and the
+   rows it knows to be durable must have been read or be in data files.
 
-A log that says it belongs to another table, or that is not a plain file, is refused. Logs below
-`owned_from` of the mark may not say whose they are: the first release wrote them.
+A log of another table, or one that is not a plain file, is refused. Logs below `owned_from` of the
+mark need not name their table: the first release wrote them.
 
-Rows below the first one needed are in data files. They may be missing: a deleted log can come back
-after power loss while the next one stays away.
+Rows below the first one needed are in data files. They may be missing: after power loss a deleted
+log can reappear without the log that followed it.
 
 WAL-21  Sequence numbers returned are contiguous, in every mode but `skip_corrupt`.
 WAL-22  A batch is returned whole or not at all.
-WAL-23  Replaying twice returns the same.
+WAL-23  Replaying twice returns the same batches.
 WAL-24  A reader beside a live writer never reports damage because the writer was faster.
 """
 
@@ -44,7 +43,7 @@ from neve.wal.segment_reader import Damage, DamageKind, ReadAt, Record, SegmentR
 
 
 class RecoveryMode(StrEnum):
-    """How much damage a caller accepts; each has the meaning of RocksDB's mode beside it."""
+    """How much damage a caller accepts; each means the same as the RocksDB mode in parentheses."""
 
     TOLERATE_TORN_TAIL = "tolerate_torn_tail"
     """A torn tail of the last log ends replay; anything else refuses (kTolerateCorruptedTail…)."""
@@ -53,12 +52,12 @@ class RecoveryMode(StrEnum):
     POINT_IN_TIME = "point_in_time"
     """Replay everything before the first damage, nothing after it (kPointInTimeRecovery)."""
     SKIP_CORRUPT = "skip_corrupt"
-    """Replay whatever can be read; leaves holes (kSkipAnyCorruptedRecords)."""
+    """Replay everything that can be read; leaves holes (kSkipAnyCorruptedRecords)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing replay met that was not a record in its place."""
+    """Something that replay found in place of the next record."""
 
     path: str
     offset: int
@@ -67,7 +66,7 @@ class Problem:
 
     @classmethod
     def of(cls, damage: Damage, *, path: str) -> Self:
-        """Place what a reader met in its file."""
+        """Return the problem for damage that a reader found in a file."""
         return cls(
             path=path,
             offset=damage.offset,
@@ -81,14 +80,14 @@ class Problem:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay read, dropped and where it stopped; complete once the replay is exhausted."""
+    """What a replay read and dropped, and where it stopped; complete once it is exhausted."""
 
     log_count: int = 0
     batch_count: int = 0
     row_count: int = 0
     next_sequence: int | None = None
     log_starts: dict[int, int] = field(default_factory=dict)
-    """Where the rows of each log begin, by its number; without logs that no row is taken from."""
+    """First sequence of each log, by its number; without logs that no row was taken from."""
     problems: list[Problem] = field(default_factory=list)
     torn_tail: bool = False
     """Whether the last log ends in writes that were never acknowledged."""
@@ -114,11 +113,11 @@ class LogFile:
     number: int
     path: str
     epoch: int | None = None
-    """Epoch of the directory it is in; None where there are no such directories."""
+    """Epoch of its directory; None without such directories."""
     oddity: str | None = None
-    """What is there under the log's name when it is not a plain file."""
+    """What has the log's name when it is not a plain file."""
     first_sequence: int | None = None
-    """Where its rows begin, once it was replayed; None for one that no row is taken from."""
+    """Where its rows begin, once replayed; None if no row was taken from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +148,7 @@ class _Evidence:
 
 
 _LiveLog: TypeAlias = tuple[LogFile, _Start | None, int | None]
-"""A log, how it begins, and the sequence that the log after it begins at, if there is one."""
+"""A log, how it begins, and the sequence that the next log begins at, if there is one."""
 
 
 class Replay:
@@ -167,7 +166,7 @@ class Replay:
     ) -> None:
         """Rows below `from_sequence` are not needed: they are in data files already.
 
-        With a table, logs of others are refused; with a mark, logs that are cut or gone are.
+        A table refuses the logs of other tables; a mark refuses truncated and missing logs.
         """
         self.report = ReplayReport(next_sequence=from_sequence)
         self._store = store
@@ -196,7 +195,7 @@ class Replay:
             if log.number in self._refused:
                 self._refuse(self._refused[log.number], self._rows_before(limit))
             elif start is None and limit is None and not self._skips:
-                # With another log after it, that log's start says whether rows are missing.
+                # If another log follows, its start shows whether rows are missing.
                 start = self._judge_startless(log)
             if start is not None:
                 self.report.log_starts[log.number] = start.sequence
@@ -208,10 +207,10 @@ class Replay:
         self._compare_with_mark(logs)
 
     def _live_logs(self) -> list[_LiveLog]:
-        """Find where each log begins and the next one does; leave out those a later one replaced.
+        """Find where each log and the next one begin; leave out logs that a later one replaced.
 
-        A recovery that gave up logs goes on with a new one, which begins where it stopped: what
-        begins there or later, in a log of a lower number, was dropped then.
+        A recovery that dropped logs begins a new one where it stopped. A log of a lower number
+        that begins there or later was dropped.
         """
         live: list[_LiveLog] = []
         lowest: int | None = None
@@ -225,7 +224,7 @@ class Replay:
     def _joins(self, start: _Start) -> bool:
         """Check that a log begins where the ones before it ended."""
         if self._expected is None:
-            # Without a word about data files, the first log there is begins the table.
+            # If data files are not known, the table begins with its first log.
             due = self._first_needed or start.sequence
         else:
             due = max(self._expected, self._first_needed)
@@ -246,7 +245,7 @@ class Replay:
             return
         evidence = self._evidence(start, self._stop) if limit is None else None
         if evidence is not None:
-            # The writer may have gone on since: only what is read after the evidence counts.
+            # The writer may have continued since: only what is read after the evidence counts.
             if self._stop.problem is not None:
                 self.report.problems.remove(self._stop.problem)
             yield from self._read_batches(start, limit, from_offset=self._last_offset)
@@ -256,7 +255,7 @@ class Replay:
     def _read_batches(
         self, start: _Start, limit: int | None, *, from_offset: int
     ) -> Iterator[LoggedBatch]:
-        """Yield the batches that follow each other, and leave in `_stop` why no more do."""
+        """Yield the batches that follow each other, and record in `_stop` why they end."""
         log = start.log
         self._stop = None
         stopped_at = 0
@@ -323,7 +322,7 @@ class Replay:
 
     @property
     def _due(self) -> int:
-        """First row that is neither read nor in data files; 0 when nothing is known."""
+        """First row that is neither read nor in data files; 0 when not known."""
         return max(self._expected or 0, self._first_needed)
 
     def _judge(
@@ -342,7 +341,7 @@ class Replay:
             self._refuse(stop.problem or ends, lost)
 
     def _rows_before(self, limit: int | None) -> str | None:
-        """Say which rows are missing before the log that begins at `limit`, or before the mark."""
+        """Describe the rows missing before the log that begins at `limit`, or before the mark."""
         if limit is None:
             return None if self._marked is None else self._marked.mark.missing_rows(due=self._due)
         if limit <= self._due:
@@ -350,7 +349,7 @@ class Replay:
         return f"rows {self._due:,} to {limit - 1:,} are missing ({limit - self._due:,} in all)"
 
     def _evidence(self, start: _Start, stop: _Stop) -> _Evidence | None:
-        """Look for signs that the last log held more rows, durable ones, than were read."""
+        """Look for evidence that the last log held more durable rows than were read."""
         mark = None if self._marked is None else self._marked.mark
         is_marked = mark is not None and mark.log_number == start.log.number
         if mark is not None and is_marked:
@@ -361,7 +360,7 @@ class Replay:
         if found is not None:
             return found
         if not is_marked and self._durable_through < start.sequence:
-            return None  # nothing says that the file was ever synced, so its length was not either
+            return None  # no evidence that the file, and with it its length, was ever synced
         cut = cut_file(
             size=self._store.size(start.log.path),
             reserved_bytes=start.reserved_bytes,
@@ -370,7 +369,7 @@ class Replay:
         return None if cut is None else _Evidence(lost=cut, through=None)
 
     def _lost_rows(self, log: LogFile, from_offset: int, *, nonce: int | None) -> _Evidence | None:
-        """Return which acknowledged rows are missing, by the word of a record after the damage."""
+        """Return which acknowledged rows are missing, by the claims of records after the damage."""
         claims = claims_after(
             self._read_at(log), from_offset=from_offset, log_number=log.number, nonce=nonce
         )
@@ -383,7 +382,7 @@ class Replay:
     def _judge_startless(self, log: LogFile) -> _Start | None:
         """Refuse a last log without a readable start if rows in it were durable.
 
-        It may have begun since it was looked at: then its start is given.
+        Return its start if it has begun in the meantime.
         """
         evidence = self._lost_rows(log, 0, nonce=None)
         if evidence is None:
@@ -395,7 +394,7 @@ class Replay:
         return start
 
     def _compare_with_mark(self, logs: Sequence[_LiveLog]) -> None:
-        """Hold what was read against what is known outside of the logs."""
+        """Compare what was read with what is known outside of the logs."""
         if self._marked is None:
             return
         mark = self._marked.mark
@@ -405,7 +404,7 @@ class Replay:
         if any((each.nonce, each.sequence) != (mark.nonce, mark.first_sequence) for each in begun):
             what, lost = "this is not the log that the table wrote", self._rows_before(None)
         elif mark.log_number in self._refused:
-            return  # said already
+            return  # reported already
         elif not is_there or (found and not begun):
             what = "the log lost its first record" if is_there else "the log is missing"
             lost = self._rows_before(None)
@@ -434,7 +433,7 @@ class Replay:
         )
 
     def _refuse_unread(self, damage: Damage, log: LogFile) -> None:
-        """Stop where storage did not answer: what was not read may be sound."""
+        """Stop where storage did not answer: the bytes that were not read may be intact."""
         if damage.kind is DamageKind.READ_ERROR and not self._skips:
             raise Unavailable(
                 "the log could not be read",
@@ -476,7 +475,7 @@ class Replay:
         )
 
     def _strangeness(self, log: LogFile, begun: LogStart) -> str | None:
-        """Say why a log is not one of this table; None when it is, as far as it says."""
+        """Say why a log does not belong to this table; None when it does, as far as it says."""
         if self._table is None:
             return None
         if begun.table is None:

@@ -1,7 +1,7 @@
-"""Reads one log file as a stream of records and of everything that is wrong with it.
+"""The reader of one log file: a stream of its records and of everything that is wrong with it.
 
-The reader never decides what damage means; it says what it met, where, and how many bytes could
-not be read, and goes on where LevelDB and RocksDB go on. Recovery decides.
+The reader does not decide what damage means: recovery does. It reports what it found, where, and
+how many bytes could not be read, and continues where LevelDB and RocksDB continue.
 
     Record      a whole logical record
     Damage      bytes that are not a record; three kinds are what a crash leaves at the tail
@@ -12,7 +12,7 @@ Rules, as RocksDB's reader has them:
 
 WAL-61  A length that leaves the block, or a checksum that disagrees, drops the rest of the block:
         the length itself may be wrong, so nothing after it in the block can be trusted.
-WAL-62  An all-zero header drops the rest of the block without a word (preallocated space).
+WAL-62  An all-zero header silently drops the rest of the block (preallocated space).
 WAL-63  A fragment without its beginning, or a record without its end, is dropped and reported.
 WAL-64  Memory is bounded by one read of the file and one logical record.
 """
@@ -40,10 +40,10 @@ from neve.wal.record_format import (
 )
 
 ReadAt = Callable[[int, int], bytes]
-"""Give up to `length` bytes from `offset`: short only at the end of the file."""
+"""Returns up to `length` bytes from `offset`: fewer only at the end of the file."""
 
 _READ_BYTES: Final = 32 * BLOCK_BYTES
-# So many in a row and the whole file is taken to be out of reach.
+# After this many in a row the whole file is considered unreadable.
 _UNREAD_BLOCKS_MAX: Final = 64
 _U32: Final = 0xFFFFFFFF
 _ZERO: Final = int(RecordType.ZERO)
@@ -77,7 +77,7 @@ class DamageKind(StrEnum):
 TORN_TAIL: Final = frozenset(
     {DamageKind.TRUNCATED_HEADER, DamageKind.TRUNCATED_BODY, DamageKind.UNFINISHED_RECORD}
 )
-"""What a writer that died in the middle of a write leaves."""
+"""What a writer leaves that died in the middle of a write."""
 
 
 class Record(NamedTuple):
@@ -106,7 +106,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zeros:
-    """A header of zeros, and with it the rest of its block: space never written."""
+    """A header of zeros and the rest of its block: space never written."""
 
     offset: int
     byte_count: int
@@ -117,14 +117,14 @@ class SegmentEnd:
     """The end of what there is to read."""
 
     offset: int
-    """Behind the last whole physical record; padding and zeros are not counted."""
+    """End of the last whole physical record, without padding and zeros."""
     resume_offset: int
     """Where a reader that waits for more bytes begins again."""
     file_bytes: int
 
 
 class Fragment(NamedTuple):
-    """One physical record; its type is given without the recyclable mark."""
+    """One physical record; its type is without the recyclable bit."""
 
     kind: int
     offset: int
@@ -148,11 +148,11 @@ class SegmentReader:
         start_offset: int = 0,
         passes_unread: bool = False,
     ) -> None:
-        """With `passes_unread`, blocks that storage cannot give are passed over as damage."""
+        """With `passes_unread`, blocks that storage cannot read are skipped as damage."""
         self.dialect = dialect
         self.log_number = log_number
         self.recyclable: bool | None = None
-        """False once a record without a log number was read: the log has none of the others."""
+        """False once a record without a log number was read: the log has only such records."""
         self._read_at = read_at
         self._start_offset = start_offset
         self._passes_unread = passes_unread
@@ -171,14 +171,14 @@ class SegmentReader:
                 resyncing = False
                 yield Record(item.offset, item.payload)
             elif resyncing and item.kind in (RecordType.MIDDLE, RecordType.LAST):
-                # The record began before the place this reader was asked to start at.
+                # The record began before the start of this reader.
                 resyncing = item.kind == RecordType.MIDDLE
             else:
                 resyncing = False
                 yield from assembly.add(item)
 
     def physical_records(self) -> Iterator[PhysicalEvent]:
-        """Yield every fragment and everything that is none; the last one is the SegmentEnd."""
+        """Yield every fragment and everything that is not one; the last one is the SegmentEnd."""
         base = self._first_block()
         length = _READ_BYTES
         unread_blocks = 0
@@ -187,7 +187,7 @@ class SegmentReader:
                 chunk = self._read_at(base, length)
             except Unavailable:
                 if self._passes_unread and length > BLOCK_BYTES:
-                    length = BLOCK_BYTES  # only some of the blocks may be out of reach
+                    length = BLOCK_BYTES  # perhaps only some of the blocks are unreadable
                     continue
                 yield Damage(offset=base, dropped_bytes=BLOCK_BYTES, kind=DamageKind.READ_ERROR)
                 if not self._passes_unread:
@@ -279,7 +279,7 @@ class SegmentReader:
     def _overrun(
         self, offset: int, start: int, dropped_bytes: int, *, last_block: bool
     ) -> Damage | None:
-        """Say what it means that a record does not end inside its block."""
+        """Return the damage of a record that does not end inside its block, if it is damage."""
         header_is_cut = offset % BLOCK_BYTES + dropped_bytes < start
         if header_is_cut and not last_block:
             return None  # a recyclable header does not fit: the writer padded
@@ -312,7 +312,7 @@ class SegmentReader:
 
 
 class _Assembly:
-    """Puts fragments together and reports those that cannot be."""
+    """Assembles fragments, and reports those that do not fit."""
 
     def __init__(self) -> None:
         self.active = False
@@ -324,14 +324,14 @@ class _Assembly:
     def add(self, fragment: Fragment) -> Iterator[Event]:
         kind, offset, payload, recyclable = fragment
         if kind in (RecordType.FULL, RecordType.FIRST):
-            # A First of no bytes may stand alone at a block's end: old writers left such.
+            # An empty First may be alone at a block's end: old writers left such.
             if self.active and self._byte_count:
                 yield self._drop(DamageKind.MISSING_END)
             self._begin(offset)
         elif not self.active:
             yield Damage(offset=offset, dropped_bytes=len(payload), kind=DamageKind.MISSING_START)
             return
-        if payload:  # fragments of no bytes may be many: they cost nothing
+        if payload:  # there may be many empty fragments: they cost nothing
             self._parts.append(payload)
         self._byte_count += len(payload)
         if self._byte_count > RECORD_BYTES_MAX:
@@ -350,7 +350,7 @@ class _Assembly:
             self._awaited_at = offset + header_bytes + len(payload)
 
     def interrupt(self, item: Damage | Stale | Zeros | SegmentEnd) -> Iterator[Event]:
-        """Report what is not a fragment, and with it the record it leaves unfinished."""
+        """Report what is not a fragment, and the record it leaves unfinished."""
         if isinstance(item, Damage):
             yield item
         if self.active:
@@ -363,7 +363,7 @@ class _Assembly:
         if isinstance(item, Stale):
             yield item
         elif isinstance(item, SegmentEnd):
-            # What a writer has begun and not finished is awaited from its beginning.
+            # A reader that waits for an unfinished record begins at its start.
             begun = item.offset == self._awaited_at
             yield replace(item, resume_offset=self._begun_at) if begun else item
 

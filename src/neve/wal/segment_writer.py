@@ -1,7 +1,7 @@
-"""Frames payloads as physical records and appends them to one log file.
+"""The writer of one log file: frames payloads as physical records and appends them.
 
-The writer remembers only how far it is into the current block. A file whose append failed is
-poisoned by storage, so the two cannot drift apart.
+It remembers only its offset in the current block. Storage poisons a file whose append failed, so
+the two cannot drift apart.
 """
 
 from collections.abc import Sequence
@@ -61,11 +61,11 @@ class SegmentWriter:
 
     @property
     def position(self) -> int:
-        """Offset the next record begins at, padding not counted."""
+        """Offset that the next record begins at, without padding."""
         return self.file.position
 
     def append(self, payloads: Sequence[Sequence[Piece]]) -> None:
-        """Write one record per payload with as few system calls as there can be; does not sync."""
+        """Write one record per payload with as few system calls as possible; does not sync."""
         if len(payloads) == 1 and self.recyclable:
             # The usual case, and the fastest: one record that fits its block.
             payload = b"".join(payloads[0])
@@ -111,7 +111,7 @@ class SegmentWriter:
 
     def _frame_fragments(self, payload: memoryview, framed: list[Piece]) -> None:
         start = 0
-        begun = False  # a First may hold no bytes, so `start` alone cannot tell
+        begun = False  # a First may be empty, so `start` alone does not show it
         while True:
             room = BLOCK_BYTES - self._block_offset
             if room < self._header_bytes:

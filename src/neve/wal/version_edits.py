@@ -1,6 +1,6 @@
 """Version edits: the records of a RocksDB or LevelDB MANIFEST, for people to look at.
 
-A MANIFEST is a log of the same framing. Each record is a row of fields until its end:
+A MANIFEST is a log of the same framing. Each record is a sequence of fields:
 
     ┌────────────┬──────────────────────────────────┐
     │ tag varint │ as the tag says                  │ × n
@@ -16,8 +16,8 @@ A MANIFEST is a log of the same framing. Each record is a row of fields until it
     9 previous log    number
 
 A key here is a user key and eight bytes: little-endian `sequence << 8 | type`. Tags with bit 13 set
-(from 8192) have a length, so that older readers can pass over them; RocksDB's extras of a new file
-likewise, except those with bit 6 set.
+(from 8192) have a length, so that older readers can skip them; so do RocksDB's extras of a new
+file, except those with bit 6 set.
 
 WAL-53  Nothing here raises: a field that cannot be read ends the edit and is shown as bytes.
 """
@@ -32,7 +32,7 @@ from neve.wal.inspected_batch import read_prefixed
 
 FIELDS_MAX: Final = 100_000
 
-# Real writers have a dozen; the bound keeps a made-up edit from filling the memory.
+# Real writers have a dozen; the bound keeps a crafted edit from filling the memory.
 _EXTRAS_MAX: Final = 1_000
 _IGNORABLE_TAG_BIT: Final = 1 << 13
 _KEY_TRAILER_BYTES: Final = 8
@@ -75,9 +75,9 @@ class VersionEdit:
     omitted_count: int
     """Fields beyond FIELDS_MAX."""
     unknown_tag: int | None
-    """Tag at which reading stopped because it is not known."""
+    """Unknown tag that reading stopped at."""
     problem: str | None
-    """What is wrong with the bytes; None when they are a whole edit as far as it is known."""
+    """What is wrong with the bytes; None when they are a whole edit, as far as known."""
 
 
 class _Cursor:
@@ -208,7 +208,7 @@ def _log_kept(cursor: _Cursor) -> tuple[Fact, ...]:
 
 
 def _inside(read: _ReadFacts) -> _ReadFacts:
-    """Read facts out of a byte string with a length of its own; what is left of it is kept."""
+    """Read facts from a byte string with its own length; keep the bytes that are left."""
 
     def read_inside(cursor: _Cursor) -> tuple[Fact, ...]:
         inner = _Cursor(cursor.prefixed())
@@ -284,7 +284,7 @@ _CHECKSUM_METHOD: Final = 8
 
 
 def _extra(tag: int, content: bytes) -> Fact:
-    """Name one extra of a new file; what does not have its usual form stays bytes."""
+    """Name one extra of a new file; one of an unusual form stays bytes."""
     if tag in _NUMBER_EXTRAS:
         value, end = read_varint(content, 0)
         if end == len(content):
@@ -301,7 +301,7 @@ def _extra(tag: int, content: bytes) -> Fact:
 
 
 def read_version_edit(payload: bytes) -> VersionEdit:
-    """Read as much of an edit as can be; what is wrong with it is said, not raised."""
+    """Read as much of an edit as possible; a problem is reported, not raised."""
     cursor = _Cursor(payload)
     fields: list[EditField] = []
     walked = 0

@@ -1,8 +1,8 @@
 """The live log: assigns sequence numbers, makes batches durable, rotates, recycles, truncates.
 
-Steps of an append, in one function (`_commit`), for a batch that is alone as for a group:
+Steps of an append, in one function (`_commit`), for a single batch and for a group:
 
-1. give each batch its sequence numbers and frame it
+1. assign each batch its sequence numbers and frame it
 2. append the group to the active log
 3. sync, as the policy says
 4. apply the batches, in sequence order
@@ -16,13 +16,13 @@ WAL-1  Sequence and log numbers only grow.
 WAL-2  Every log but the last was synced to its end before the next one got its first record. Logs
        found at open are synced before the new log begins.
 WAL-3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log:
-       nothing is acknowledged any more, and only reopening shows what is durable. An interrupt does
-       so from the first byte on; before it, nothing has happened.
+       nothing is acknowledged any more, and only reopening shows what is durable. So does an
+       interrupt after the first byte; before it, nothing has happened.
 WAL-4  Under `group` and `always` a batch is applied only after it is durable.
-WAL-5  The mark says nothing that is not durable. One that cannot be written is tried again with the
-       next sync: it guards against damage, and rows are durable without it.
-WAL-6  A file is made shorter than was reserved for it only after its LogEnd was synced: a log that
-       was synced, has no LogEnd and is shorter was cut by something else.
+WAL-5  The mark claims nothing that is not durable. If it cannot be written, the next sync tries
+       again: it guards against damage, and rows are durable without it.
+WAL-6  A file is made shorter than its reserved space only after its LogEnd was synced: a log that
+       was synced, has no LogEnd and is shorter was truncated by something else.
 """
 
 import logging
@@ -77,11 +77,11 @@ Apply = Callable[[int], None]
 """Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
 
 Decide = Callable[[], EncodedChanges | None]
-"""Makes the batch to log once every batch before it is applied; None logs nothing."""
+"""Returns the batch to log, once every batch before it is applied; None logs nothing."""
 
 
 class PendingAppend:
-    """A batch that waits for its turn; the thread that commits it leaves the outcome here."""
+    """A batch that waits for its turn; the thread that commits it stores the outcome here."""
 
     __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
 
@@ -93,7 +93,7 @@ class PendingAppend:
         self.failure: NeveError | None = None
 
     def outcome(self) -> int:
-        """Return the first sequence number; raises what kept the batch from being logged."""
+        """Return the first sequence number; raises the error that kept the batch from the log."""
         if self.failure is not None:
             raise self.failure
         if self.first_sequence < 0:
@@ -104,7 +104,7 @@ class PendingAppend:
 def outcome_unknown(
     error: BaseException, first_sequence: int, row_count: int, *, path: str
 ) -> OutcomeUnknown:
-    """Return the error of rows that may or may not survive: `error` came after the first byte."""
+    """Return the error for rows that may or may not survive: `error` came after the first byte."""
     last_sequence = first_sequence + max(row_count, 1) - 1
     unknown = OutcomeUnknown(
         f"rows {first_sequence} to {last_sequence} may or may not be durable ({cause_of(error)})",
@@ -119,7 +119,7 @@ def outcome_unknown(
 
 
 def interrupted_before_writing() -> Unavailable:
-    """Return the error of a batch whose leader was interrupted before the first byte."""
+    """Return the error for a batch whose leader was interrupted before the first byte."""
     return Unavailable(
         "the thread that wrote for this one was interrupted; nothing was written",
         hint="write it again",
@@ -138,18 +138,18 @@ _U64_MAX: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLog:
-    """A log that is kept until its rows are in data files; they are those below `end_sequence`."""
+    """A log that is kept until its rows, which are below `end_sequence`, are in data files."""
 
     number: int
     path: str
     end_sequence: int
     first_sequence: int | None
-    """Where its rows begin; None for one that holds none."""
+    """Where its rows begin; None without rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStretch:
-    """Rows of one log that stand next to each other."""
+    """Consecutive rows of one log."""
 
     number: int
     path: str
@@ -162,7 +162,7 @@ def stretches_of(
 ) -> tuple[LogStretch, ...]:
     """Find the rows from `first` to `last` in logs of (number, path, first sequence), in order.
 
-    A log ends where the next one begins; what lies after that was dropped by a recovery.
+    A log ends where the next one begins; a recovery dropped anything after that.
     """
     found: list[LogStretch] = []
     end = last
@@ -184,12 +184,12 @@ class LogPlace:
     log_path: Callable[[int], str]
     """Path of a log by its number."""
     owner: LogOwner | None = None
-    """None for a log that belongs to no table: no mark says how far it went."""
+    """None for a log without a table, which has no mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTools:
-    """What a log works with, for tests and recorders to replace."""
+    """Dependencies of a log that tests and recorders replace."""
 
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=SystemIds)
@@ -239,7 +239,7 @@ class WriteAheadLog:
             group_bytes_max=1 if always else self.options.group_bytes_max,
             make_latch=tools.make_latch,
         )
-        # owned by the thread that the queue lets commit
+        # owned by the thread whose turn to commit it is
         self._next_sequence = next_sequence
         self._durable_through = next_sequence - 1
         self._closed_logs = [
@@ -264,7 +264,7 @@ class WriteAheadLog:
 
     @property
     def next_sequence(self) -> int:
-        """Sequence number the next row gets."""
+        """Sequence number of the next row."""
         return self._next_sequence
 
     @property
@@ -291,10 +291,10 @@ class WriteAheadLog:
     def append(self, changes: EncodedChanges | Decide, apply: Apply | None = None) -> int | None:
         """Log a batch and return its first sequence number, as soon as the sync policy allows.
 
-        A function in place of the batch decides on it when every batch before it is applied, while
-        the others wait; None logs nothing, and an error that it raises is raised.
+        A function in place of the batch is called once every batch before it is applied, while the
+        others wait. If it returns None, nothing is logged; its errors are raised.
         Raises LimitExceeded for a batch that is too large, OutcomeUnknown when it may or may not
-        survive, and Closed when the log is.
+        survive, and Closed when the log is closed.
         """
         if not isinstance(changes, EncodedChanges):
             return self._append_decided(changes, apply)
@@ -330,7 +330,7 @@ class WriteAheadLog:
         return sequence
 
     def run_alone(self, action: Callable[[], None]) -> None:
-        """Run something while no batch is logged or applied."""
+        """Run an action while no batch is logged or applied."""
         self._queue.run_alone(action)
 
     def sync_once(self) -> bool:
@@ -348,7 +348,7 @@ class WriteAheadLog:
         return worked
 
     def rotate(self, *, then: Callable[[], None] | None = None) -> int:
-        """Close the active log and begin the next one; returns the closed one's number.
+        """Close the active log and begin the next one; return the number of the closed log.
 
         `then` is called before any batch is appended to the new log.
         """
@@ -366,7 +366,7 @@ class WriteAheadLog:
         return closed
 
     def floor_for(self, flushed_sequence: int) -> int:
-        """Lowest log number that still holds rows above `flushed_sequence`."""
+        """Return the lowest log number that still holds rows above `flushed_sequence`."""
         floor = 0
 
         def find() -> None:
@@ -378,7 +378,7 @@ class WriteAheadLog:
         return floor
 
     def stretches(self, *, first: int, last: int) -> tuple[LogStretch, ...]:
-        """Where the rows with these sequence numbers lie, in logs that are still kept."""
+        """Return where the rows with these sequence numbers are, in logs that are still kept."""
         found: tuple[LogStretch, ...] = ()
 
         def find() -> None:
@@ -392,7 +392,7 @@ class WriteAheadLog:
         return found
 
     def truncate_below(self, floor: int) -> int:
-        """Let go of closed logs with a lower number; returns how many. They may be recycled."""
+        """Delete or recycle closed logs with a lower number; return how many."""
         dropped = 0
 
         def truncate() -> None:
@@ -411,7 +411,7 @@ class WriteAheadLog:
         return dropped
 
     def drop_spares(self) -> int:
-        """Delete the logs that are kept to be written over; returns how many."""
+        """Delete the logs that are kept for reuse; return how many."""
         dropped = 0
 
         def drop() -> None:
@@ -422,9 +422,9 @@ class WriteAheadLog:
         return dropped
 
     def give_back_space(self) -> None:
-        """Free what is reserved for later: spare logs, and the rest of the active one.
+        """Free reserved space: spare logs, and the rest of the active log.
 
-        That one is closed (WAL-6), and the next one begun without reserving any space.
+        The active log is closed (WAL-6), and the next one begins without reserved space.
         """
 
         def give_back() -> None:
@@ -447,7 +447,7 @@ class WriteAheadLog:
     def close(self) -> None:
         """Sync, write LogEnd and the mark, and release the log; closing twice is not an error.
 
-        Logs kept to be written over are deleted: the next writer begins in a directory of its own.
+        Logs kept for reuse are deleted: the next writer begins in a directory of its own.
         """
 
         def close() -> None:
@@ -466,9 +466,9 @@ class WriteAheadLog:
         self._queue.run_alone(close)
 
     def _commit(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> int:
-        """Frame, append, sync, apply; returns the first sequence number of the batches.
+        """Frame, append, sync, apply; return the first sequence number of the batches.
 
-        When it raises, they have taken sequence numbers if a byte of them may have been written.
+        When it raises, they have used up sequence numbers if a byte may have been written.
         """
         if self._unusable is not None:
             self._check_usable()
@@ -513,7 +513,7 @@ class WriteAheadLog:
         return first_sequence
 
     def _commit_group(self, group: Sequence[PendingAppend]) -> None:
-        """Commit the batches of threads that waited, and leave its outcome with each."""
+        """Commit the batches of threads that waited, and store the outcome in each."""
         first = self._next_sequence
         try:
             self._commit([(work.changes, work.apply) for work in group])
@@ -545,7 +545,7 @@ class WriteAheadLog:
         return True
 
     def _count(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> None:
-        """Count the batches that one write took to the log."""
+        """Count the batches of one write in the metrics."""
         self._recorder.add(WAL_WRITES, 1)
         self._recorder.add(WAL_BATCHES, len(batches))
         self._recorder.add(WAL_ROWS, sum(changes.row_count for changes, _ in batches))
@@ -569,7 +569,7 @@ class WriteAheadLog:
     def _rotate(self, *, is_reserving: bool = True) -> None:
         """Begin the next log; the full one stays as it is when no new file can be made.
 
-        Without reserving space for it, the space of the full one is given back as well.
+        If it is not to reserve space, the space of the full one is released as well.
         """
         full = self._active
         try:
@@ -578,7 +578,7 @@ class WriteAheadLog:
             else:
                 file = self._files.create(self._log_path(full.log_number + 1))
         except OutcomeUnknown as error:
-            # The name may be taken by a file that is not certain to stay.
+            # The name may belong to a file that may not survive a power loss.
             self._poison(error, self._log_path(full.log_number + 1))
             raise
         try:
@@ -606,7 +606,7 @@ class WriteAheadLog:
         if self._stamped:
             self._active.append([self._framed(encode_log_end())])
         if gives_back or self.options.recycle_count == 0:
-            # It will not be written over: the space that it reserved is given back (WAL-6).
+            # It will not be reused: release the space that it reserved (WAL-6).
             reserved_bytes = self._segment_bytes if self._is_reserved else 0
             if self._stamped and self._active.position < reserved_bytes:
                 self._active.file.sync()
@@ -616,7 +616,7 @@ class WriteAheadLog:
     def _mark_first_log(self) -> None:
         """Mark the log that a writer begins with.
 
-        Until then the mark names a log of the writer before, which must not go first.
+        Until then the mark names a log of the previous writer, which must not be deleted earlier.
         """
         try:
             self._active.file.sync()
@@ -634,7 +634,7 @@ class WriteAheadLog:
             logger.warning("could not mark how far the log went log=%s cause=%s", path, error)
 
     def _write_mark(self, *, is_closed: bool = False) -> None:
-        """Say outside of the log how far it is durable."""
+        """Record outside of the log how far it is durable."""
         assert self._owner is not None
         assert self._nonce is not None
         mark = LogMark(
@@ -653,16 +653,16 @@ class WriteAheadLog:
     def _adopt(self, older_logs: Sequence[LogFile]) -> None:
         """Make durable what was replayed.
 
-        A killed writer's last rows may have been read from memory only; the new log begins after
-        them, so they must not be lost any more.
+        A killed writer's last rows may have been read from the page cache only. The new log begins
+        after them, so they must not be lost.
         """
         for log in older_logs:
             self._files.make_durable(log.path)
 
     def _begin_first_log(self, number: int) -> SegmentWriter:
-        """Begin a log, without reserving its space where there is not enough.
+        """Begin a log, without reserved space if the disk is full.
 
-        A table on a full disk can be opened that way, to expire Versions and delete their files.
+        So a table on a full disk can be opened, to expire Versions and delete their files.
         """
         try:
             return self._open_segment(self._make_file(number), number)
@@ -713,7 +713,7 @@ class WriteAheadLog:
         return frame_batch(changes, self._next_sequence, self._durable_through, self._nonce)
 
     def _guard(self, step: Callable[[], None], path: str) -> None:
-        """Run a step whose failure leaves the log in a state that only reopening can tell."""
+        """Run a step; if it fails, only reopening shows the state of the log."""
         try:
             step()
         except BaseException as error:

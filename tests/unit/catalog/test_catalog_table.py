@@ -503,7 +503,7 @@ def test_a_schema_made_of_an_older_one_is_a_conflict() -> None:
     other = a_catalog(objects, seed=1).load_table("shop.orders")
     other.update_schema(with_renamed(other.schema, "customer", "client"))
 
-    with pytest.raises(CatalogConflict, match="made out of schema 0") as conflict:
+    with pytest.raises(CatalogConflict, match="made from schema 0") as conflict:
         table.update_schema(without_column(replace(table.schema, schema_id=0), "amount"))
 
     assert conflict.value.keys == ("schema_id",)

@@ -365,12 +365,12 @@ def test_a_required_column_may_become_nullable() -> None:
         ("widen_column id long", SchemaMismatch, "CATALOG-26.*copy the rows"),
         ("make_nullable id", SchemaMismatch, "CATALOG-26.*copy the rows"),
         ("add_column x int nullable=false", SchemaMismatch, "CATALOG-30.*a default"),
-        ("add_column place.x int nullable=false", SchemaMismatch, "CATALOG-30.*be NULL"),
-        ("add_column place.x int default=1", InvalidArgument, "Only columns"),
-        ("set_default place.zip 1", InvalidArgument, "Only columns"),
+        ("add_column place.x int nullable=false", SchemaMismatch, "CATALOG-30.*Make it nullable"),
+        ("add_column place.x int default=1", InvalidArgument, "only columns have defaults"),
+        ("set_default place.zip 1", InvalidArgument, "default of a column instead"),
         ("set_default place {}", InvalidArgument, "cannot have a default"),
         ("set_default count x", SchemaMismatch, "default of column 'count'"),
-        ("set_default id 60", SchemaMismatch, "CATALOG-33.*Give the key with every row"),
+        ("set_default id 60", SchemaMismatch, "CATALOG-33.*Write the key of every row"),
         ("add_column name int", AlreadyExists, "another name"),
         ("add_column place.zip int", AlreadyExists, "another name"),
         ("add_column nam.x int", NotFound, "'name'"),
@@ -392,15 +392,15 @@ def test_a_required_column_may_become_nullable() -> None:
         ("rename_column name id", AlreadyExists, "another name"),
         ("rename_column place.zip street", AlreadyExists, "another name"),
         ("rename_column place.zip only.zip", InvalidArgument, "stays where it is"),
-        ("rename_column tags.element x", InvalidArgument, "no names"),
+        ("rename_column tags.element x", InvalidArgument, "Rename a column"),
         ("rename_column name ts_day", InvalidArgument, "partition field"),
         ("rename_column id a,b", InvalidArgument, "comma"),
-        ("move_column name", InvalidArgument, "Give one of"),
-        ("move_column name first=true after=id", InvalidArgument, "Give one of"),
-        ("move_column name after=place.zip", NotFound, "no neighbour"),
-        ("move_column place.zip after=name", NotFound, "neighbours"),
+        ("move_column name", InvalidArgument, "Pass one of"),
+        ("move_column name first=true after=id", InvalidArgument, "Pass one of"),
+        ("move_column name after=place.zip", NotFound, "no sibling"),
+        ("move_column place.zip after=name", NotFound, "siblings"),
         ("move_column name after=name", InvalidArgument, "beside itself"),
-        ("move_column costs.value first=true", InvalidArgument, "an order"),
+        ("move_column costs.value first=true", InvalidArgument, "Move a column"),
         ("widen_column name binary", SchemaMismatch, "CATALOG-28.*int widens to long"),
         ("widen_column count double", SchemaMismatch, "CATALOG-28.*copy the values"),
         ("widen_column ratio long", SchemaMismatch, "CATALOG-28"),
@@ -434,7 +434,7 @@ def test_what_rows_could_not_follow_is_refused_with_the_reason(
 
 
 def test_a_partition_source_cannot_be_dropped_in_the_step_that_makes_it_one() -> None:
-    with pytest.raises(InvalidArgument, match="'name' is made"):
+    with pytest.raises(InvalidArgument, match="'name' uses a column that is dropped"):
         evolved('set_partition_by ["name"]', "drop_column name")
 
 
@@ -455,7 +455,7 @@ def test_a_type_that_no_table_holds_is_refused_with_what_to_use() -> None:
 def test_a_default_for_rows_that_exist_needs_format_version_3() -> None:
     table = a_table(properties={"format-version": "2"})
 
-    with pytest.raises(SchemaMismatch, match=r"CATALOG-31.*set one for rows to come"):
+    with pytest.raises(SchemaMismatch, match=r"CATALOG-31.*set one for later rows"):
         evolved("add_column stars int default=3", table=table)
     evolved("add_column stars int", "set_default stars 3", table=table)
 

@@ -99,7 +99,7 @@ def test_setting_and_removing_leaves_the_rest() -> None:
         "a": "9",
         "c": "3",
     }
-    with pytest.raises(InvalidArgument, match="at once"):
+    with pytest.raises(InvalidArgument, match="both set and removed"):
         changed_properties(before, given={"a": "9"}, removed=["a"])
 
 

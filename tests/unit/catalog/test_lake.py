@@ -654,7 +654,7 @@ def test_a_definition_under_another_name_is_corruption() -> None:
     assert payload is not None
     catalog._entries.store.transact(lambda session: session.put("__tables/shop.orders", payload))
 
-    with pytest.raises(Corruption, match="that of another"):
+    with pytest.raises(Corruption, match="belongs to another"):
         catalog.load_table("shop.orders")
 
 

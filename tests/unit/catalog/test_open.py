@@ -171,4 +171,4 @@ def test_a_file_in_place_of_a_directory_is_told_as_one(tmp_path: Path, below: st
     with pytest.raises(InvalidArgument) as caught:
         neve.open(file / below)
 
-    assert caught.value.hint == "A lake is a directory: name one, or one that is to be made"
+    assert caught.value.hint == "Use a directory, which may be new"

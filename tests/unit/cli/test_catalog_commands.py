@@ -78,12 +78,12 @@ def test_arrows_names_of_types_are_understood(lake: str) -> None:
         (["b", "id:long", "--key", "id"], "has no namespace", "namespace.table"),
         (
             ["shop.orders", "id:long", "--key", "id"],
-            "there is a table 'shop.orders'",
+            "the table 'shop.orders' already exists",
             "--exists-ok",
         ),
         (
             ["a.b", "id:long", "--key", "id", "--property", "x"],
-            "the property 'x' has no NAME=VALUE form",
+            "the property 'x' is not of the form NAME=VALUE",
             "owner=anna",
         ),
         (
@@ -444,8 +444,8 @@ def test_retention_that_is_set_is_kept_to() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "no property is named"),
-        (["owner"], "has no NAME=VALUE form"),
+        ([], "no property is given"),
+        (["owner"], "is not of the form NAME=VALUE"),
         (["a=1", "--unset", "a"], "a"),
         (["--unset", "ownr"], "has no property 'ownr'"),
         (["neve.retention.versions=x"], "cannot be 'x'"),

@@ -91,7 +91,7 @@ def test_a_follower_prints_each_commit_as_it_comes(
         (["--follow", "--until", "3"], "both --follow and --until are given"),
         (["--follow", "--json"], "json is one document"),
         (["--follow", "--output", "csv"], "csv is one document"),
-        (["--follow", "changes.jsonl"], "a file appears when it is whole"),
+        (["--follow", "changes.jsonl"], "a file appears when it is complete"),
         (["--output", "parquet"], "Parquet is not text that can be printed"),
         (["--since", "-1"], "not a number of 0 or more"),
     ],

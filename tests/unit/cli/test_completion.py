@@ -30,7 +30,7 @@ def test_without_a_shell_in_the_environment_it_must_be_said(tmp_path: Path) -> N
     result = install(tmp_path)
 
     assert result.exit_code == 2
-    assert "$SHELL does not say" in result.stderr
+    assert "$SHELL does not name a shell" in result.stderr
 
 
 def test_a_home_that_cannot_be_written_is_an_error_without_a_traceback(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_parquet_and_arrow_say_their_types(
         ("x.jsonl", b'{"id": 1}\n{"id": "x"}\n', "have no type in common"),
         ("x.parquet", b"PAR1", "cannot be read"),
         ("x.arrow", b"ARROW1\0\0", "cannot be read"),
-        ("x.txt", b"", "does not say in which format"),
+        ("x.txt", b"", "does not show the format of the file"),
     ],
     ids=range(9),
 )
@@ -179,8 +179,8 @@ def test_a_table_whose_properties_were_changed_is_still_the_same() -> None:
     ("words", "said"),
     [
         (["--key", "id"], "the table has no columns"),
-        (["id:long", "--key", "id", "--load"], "belong to --from"),
-        (["id:long", "--key", "id", "--memory-limit", "1GiB"], "belong to --from"),
+        (["id:long", "--key", "id", "--load"], "--memory-limit need --from"),
+        (["id:long", "--key", "id", "--memory-limit", "1GiB"], "--memory-limit need --from"),
         (["--from", "-", "--format", "csv", "--key", "id", "--load"], "can be read only once"),
     ],
     ids=["nothing", "load", "memory", "twice"],

@@ -102,7 +102,7 @@ def test_json_says_whether_anything_changed(lake: str) -> None:
     answer = {"table": "shop.orders", "changed": True, "version": 2, "schema_version": 1}
     assert json.loads(first.stdout) == {**answer, "spec_id": 0}
     assert json.loads(second.stdout) == {**answer, "changed": False, "spec_id": 0}
-    assert evolve("widen", "count:long", lake=lake).stdout == "shop.orders is so already\n"
+    assert evolve("widen", "count:long", lake=lake).stdout == "shop.orders has not changed\n"
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_json_says_whether_anything_changed(lake: str) -> None:
         ("add x:int!", "is required", "give it a default"),
         ("add x", "the column 'x' has no type", "Write x:string"),
         ("add x:lnog", "there is no type 'lnog'", "Did you mean long?"),
-        ("add x:int --default y", "the default of column 'x' is no int", "a value of that type"),
-        ("default count x", "the default of column 'count' is no int", "a value of that type"),
+        ("add x:int --default y", "the default of column 'x' is not int", "a value of that type"),
+        ("default count x", "the default of column 'count' is not int", "a value of that type"),
         ("default nope 3", "no column is named 'nope'", "The table has 'id', 'count'"),
         ("default count", "no default is given", "--none"),
         ("default count 3 --none", "both a default and --none", "--none"),
-        ("rename count id", "there is a field 'id' already", "another name"),
+        ("rename count id", "the field 'id' already exists", "another name"),
         ("move count", "0 places given for the column", "--first"),
         ("move count --first --after id", "2 places given for the column", "--first"),
         ("widen count:string", "cannot change", "int widens to long"),
-        ("widen count:long!", "never NULL", "Leave the ! out"),
+        ("widen count:long!", "cannot become required", "Leave out the !"),
         ("partition-by week(ts)", "unknown partition transform", ""),
         ("partition-by", "no fields are given", "--none"),
         ("sort-by --none count", "both fields and --none are given", "--none"),

@@ -29,7 +29,7 @@ def test_a_version_gets_a_name_that_moves(lake: RowsLake) -> None:
     assert tags(lake) == {3: ["good"]}
     assert lake.json("tag", "shop.orders", "good", "--version", "2")["version"] == 2
     assert tags(lake) == {2: ["good"]}
-    assert lake.ok("tag", "shop.orders", "good", "--remove") == "took the tag good away\n"
+    assert lake.ok("tag", "shop.orders", "good", "--remove") == "removed the tag good\n"
     assert tags(lake) == {}
 
 
@@ -40,7 +40,7 @@ def test_a_tag_works_beside_a_writer_and_says_what_it_lacks(lake: RowsLake) -> N
 
     assert said.splitlines() == [
         "tagged version 3 as now",
-        "1 change not in it: they are not flushed yet",
+        "1 change not in it, because not flushed yet",
     ]
 
 
@@ -49,7 +49,7 @@ def test_a_tag_works_beside_a_writer_and_says_what_it_lacks(lake: RowsLake) -> N
     [
         (["x", "--version", "99"], "99"),
         (["x", "--remove"], "x"),
-        (["x", "--remove", "--version", "2"], "a version is given to --remove"),
+        (["x", "--remove", "--version", "2"], "--remove does not take a version"),
     ],
     ids=["unknown version", "unknown tag", "both"],
 )
@@ -99,7 +99,7 @@ def test_a_name_without_a_namespace_is_answered_with_the_tables_of_that_name(
     refused = lake.run("history", "orders")
 
     assert refused.exit_code == 2
-    assert "of that name there is shop.orders\n" in refused.stderr
+    assert "Write namespace.table: shop.orders\n" in refused.stderr
     assert "such as default.visits" in lake.run("history", "visits").stderr
 
 
@@ -137,5 +137,5 @@ def test_a_version_to_go_back_to_is_given_in_one_way() -> None:
     by_option = lake.json("rollback", "shop.orders", "--version", "1")
 
     assert twice.exit_code == 2
-    assert "the version is said twice" in twice.stderr
+    assert "the version is given twice" in twice.stderr
     assert by_option["restored"] == 1

@@ -360,7 +360,7 @@ def test_what_has_no_lines_keeps_none_in_a_file(lake: RowsLake, tmp_path: Path) 
     refused = lake.run("import", "shop.orders", path, "--refused", "refused.parquet")
 
     assert refused.exit_code == 2
-    assert "parquet has no lines that could be kept" in refused.stderr
+    assert "--refused cannot keep rows of parquet" in refused.stderr
     assert lake.rows() == []
 
 
@@ -546,11 +546,11 @@ def test_an_import_that_is_stopped_says_how_far_it_came(
     ("arguments", "said"),
     [
         (["none.csv"], "there is no file none.csv"),
-        (["x.doc"], "does not say in which format the file is"),
+        (["x.doc"], "does not show the format of the file"),
         (["x.zip"], "x.zip is an archive"),
-        (["-"], "standard input does not say in which format it is"),
+        (["-"], "the format of standard input is unknown"),
         ([".", "--format", "csv"], ". is a directory"),
-        (["x.jsonl", "--delimiter", ";"], "a delimiter is given for jsonl"),
+        (["x.jsonl", "--delimiter", ";"], "--delimiter does not apply to jsonl"),
         (["x.csv", "--delimiter", ";;"], "is not one ASCII character"),
         (["x.csv", "--batch-rows", "0"], "0 is not in the range"),
     ],

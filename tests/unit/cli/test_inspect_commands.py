@@ -98,7 +98,7 @@ def test_a_pipe_is_told_without_waiting_for_its_other_end(tmp_path: Path) -> Non
 
     assert result.exit_code == 2
     assert "is not a plain file" in result.stderr
-    assert "to - instead" in result.stderr
+    assert "for a pipe, use -" in result.stderr
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def test_a_log_that_holds_something_else_than_is_said_is_not_called_damaged(
 
     assert result.exit_code == 2
     assert said in result.stderr
-    assert "or leave --payload out" in result.stderr
+    assert "or leave out --payload" in result.stderr
     assert result.stdout == ""
 
 

@@ -136,7 +136,7 @@ def test_an_object_under_another_name_is_damage(store: Path) -> None:
     refused = inspect(segment(store, 9))
 
     assert refused.exit_code == 5
-    assert "segment 2 stands where 9 belongs" in refused.stderr
+    assert "segment 2 is where 9 belongs" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_store_with_a_checkpoint_and_foreign_files_is_whole(
 
     assert shown.exit_code == 0
     assert "1 checkpoint · 1 segment" in " ".join(shown.stdout.split())
-    assert "? notes.txt: not an object of a store; it is passed over" in shown.stdout
+    assert "? notes.txt: not an object of a store, skipped" in shown.stdout
     document = json.loads(inspect(store, "--json").stdout)
     assert document["kind"] == "store"
     assert document["head"]["checkpoint"] == 3

@@ -61,10 +61,10 @@ def test_without_rows_there_is_nothing(text: str) -> None:
         ('[{"id": 1},\n{"id" 2}]', "x.json, row 2: not JSON: Expecting ':' delimiter, at column 7"),
         ('[{"id": 1}, 5]', "x.json, row 2: not a JSON object: '5'"),
         ('[{"id": 1},]', "x.json, row 2: not JSON: Expecting value"),
-        ('[{"id": 1}, {"id": 2}', "x.json, row 2: the array ends in the middle of it"),
-        ('[{"id": 1}, {"customer": "', "x.json, row 2: the array ends in the middle of it"),
-        ('[{"id": 1}]\n{"id": 2}\n', "x.json: not only blanks after the end of the array"),
-        ('{\n "rows": [{"id": 1}]\n', "x.json: not only blanks after"),
+        ('[{"id": 1}, {"id": 2}', "x.json, row 2: the array ends inside it"),
+        ('[{"id": 1}, {"customer": "', "x.json, row 2: the array ends inside it"),
+        ('[{"id": 1}]\n{"id": 2}\n', "x.json: there is text after the end of the array"),
+        ('{\n "rows": [{"id": 1}]\n', "x.json: there is text after the end"),
         ('{\n "id": 1\n}\n', 'x.json: one JSON document, which has no array "rows"'),
         ('{"id": 1}\n[\n', "x.json:2: not JSON: Expecting value"),
     ],
@@ -119,4 +119,4 @@ def test_the_hint_for_what_is_no_json_names_the_forms() -> None:
     with pytest.raises(InvalidArgument) as caught:
         customers(io.BytesIO(b"id,customer\n"))
 
-    assert caught.value.hint == "Write JSON lines, one object to a line, or one array of objects"
+    assert caught.value.hint == "Write JSON lines, one object per line, or one array of objects"

@@ -37,7 +37,7 @@ from neve.errors import (
         (Corruption("no"), 5),
         (LimitExceeded("no", limit=1), 6),
         (click.UsageError("no"), 2),
-        (Declined("nothing was dropped", hint="say --yes"), 7),
+        (Declined("nothing was dropped", hint="use --yes"), 7),
         (click.Abort(), 130),
         (KeyboardInterrupt(), 130),
         (OutputClosed(), 141),

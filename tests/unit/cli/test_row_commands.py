@@ -48,12 +48,12 @@ def test_rows_on_standard_input_are_one_to_a_line() -> None:
         (
             '{"id":',
             "standard input:2: not JSON: Expecting value, at column 7\n",
-            "one object to a line",
+            "one object per line",
         ),
         (
             '  {"id" 2}',
             "standard input:2: not JSON: Expecting ':' delimiter, at column 9\n",
-            "one object to a line",
+            "one object per line",
         ),
         ("[1]", "standard input:2: not a JSON object: '[1]'\n", "as an object"),
         ('{"id": "2"}', "standard input:2: column 'id': expected a whole number", ""),
@@ -88,7 +88,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
     refused = RowsLake().orders().run("put", "shop.orders", "-", stdin=b'{"id": 1}\n"\xff"\n')
 
     assert refused.exit_code == 2
-    assert "standard input:2: no UTF-8, at byte 1 of the line" in refused.stderr
+    assert "standard input:2: not UTF-8, at byte 1 of the line" in refused.stderr
 
 
 def test_rows_of_the_batches_before_a_wrong_line_are_told() -> None:
@@ -212,7 +212,7 @@ def test_a_row_that_is_not_as_expected_is_a_conflict(expected: str, *, is_met: b
     done = lake.run("put", "shop.orders", '{"id": 1, "customer": "eve"}', "--expect", expected)
 
     assert done.exit_code == (0 if is_met else 3), done.stderr
-    assert ("is not the expected one: nothing was written" in done.stderr) != is_met
+    assert ("is not the expected one; nothing was written" in done.stderr) != is_met
     assert lake.rows()[0]["customer"] == ("eve" if is_met else "ada")
 
 
@@ -230,8 +230,8 @@ def test_no_row_can_be_expected() -> None:
     [
         (['{"id": 1}', "--if-absent", "--columns", "amount"], "--columns and --if-absent"),
         (['{"id": 1}', "--if-absent", "--expect", "null"], "--if-absent and --expect"),
-        (["-", "--expect", "null"], "one row is expected for the rows of standard input"),
-        (['{"id": 1}', "--expect", '{"id": 2}'], "has another key"),
+        (["-", "--expect", "null"], "--expect takes one row, not standard input"),
+        (['{"id": 1}', "--expect", '{"id": 2}'], "have different keys"),
         (['{"id": 1}', "--expect", "["], "the expected row: not JSON"),
     ],
     ids=range(5),
@@ -333,7 +333,7 @@ def test_an_old_version_is_read_by_its_number_or_tag() -> None:
     assert lake.json("get", "shop.orders", "1", "--version", "2")["customer"] == "ada"
     assert lake.json("get", "shop.orders", "1", "--tag", "first")["customer"] == "ada"
     twice = lake.run("get", "shop.orders", "1", "--version", "2", "--tag", "first")
-    assert "the version is said in several ways" in twice.stderr
+    assert "the version is given more than once" in twice.stderr
 
 
 # delete
@@ -362,7 +362,7 @@ def test_all_rows_that_match_are_deleted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no row to delete is named"),
+        ([], "no key and no --filter is given"),
         (["1", "--where", "id = 1"], "both a key and --filter are given"),
     ],
     ids=["neither", "both"],

@@ -150,7 +150,7 @@ def test_parquet_is_named_behind_its_form(lake: RowsLake, tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (["--output", "parquet"], "Parquet is not text that can be printed"),
-        (["x.doc"], "does not say in which format"),
+        (["x.doc"], "does not show the format to write"),
         (["x.csv", "--output", "table"], "drawn for people"),
         (["--json", "--output", "csv"], "both --json and --format csv"),
         (["--count", "--explain"], "both --explain and --count"),
@@ -222,7 +222,7 @@ def test_a_version_is_found_by_tag_and_by_time(lake: RowsLake) -> None:
     assert len(lake.json("scan", "shop.orders", "--timestamp", "0s")["rows"]) == 4
     before = lake.run("scan", "shop.orders", "--timestamp", "400d")
     assert before.exit_code == 2
-    assert "no version that is kept was current at" in before.stderr
+    assert "no retained version was current at" in before.stderr
 
 
 def test_a_bound_of_a_composite_key_is_its_first_value_or_a_list() -> None:

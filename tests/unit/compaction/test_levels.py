@@ -19,7 +19,7 @@ LEAST = {
 def test_an_option_below_its_least_value_is_refused_by_name(option: str, least: int) -> None:
     LevelOptions(**{option: least})
 
-    with pytest.raises(InvalidArgument, match=rf"{option}=.* whole number from {least} on"):
+    with pytest.raises(InvalidArgument, match=rf"{option}=.* integer >= {least}$"):
         LevelOptions(**{option: least - 1})
 
 

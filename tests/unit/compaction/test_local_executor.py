@@ -221,7 +221,7 @@ class TestWhatGoesWrong:
         file = bench.add(rows_of(encoder, [3, 6, 9, 12]))
         bench.tables[file.path] = rows_of(encoder, [3, 9, 6, 12])
 
-        with pytest.raises(Corruption, match="not in the order") as caught:
+        with pytest.raises(Corruption, match="not in key order") as caught:
             bench.execute()
         assert caught.value.path == file.path
         assert bench.sink.is_aborted
@@ -250,7 +250,7 @@ class TestWhatGoesWrong:
         bench = self.bench()
         bench.masks[bench.files[0].path] = np.ones(3, dtype=np.bool_)
 
-        with pytest.raises(Corruption, match="for 3 rows, the file has 4"):
+        with pytest.raises(Corruption, match="covers 3 rows, the file has 4"):
             bench.execute()
 
     def test_a_source_that_fails_aborts_the_sink(self) -> None:

@@ -152,7 +152,7 @@ def test_zeros_and_nan_are_compared_in_each_column_and_inside_of_it() -> None:
 
 
 def test_a_row_of_another_key_cannot_be_expected(table: neve.Table) -> None:
-    with pytest.raises(InvalidArgument, match="another key"):
+    with pytest.raises(InvalidArgument, match="have different keys"):
         table.compare_and_put(ROW, {**ROW, "id": 2})
 
 

@@ -68,13 +68,13 @@ def test_a_rollback_goes_to_a_number_a_tag_or_a_time(
 
 
 def test_a_rollback_to_nowhere_changes_nothing(table: neve.Table) -> None:
-    with pytest.raises(InvalidArgument, match="Give one of version, timestamp and tag"):
+    with pytest.raises(InvalidArgument, match="Pass one of version, timestamp and tag"):
         table.rollback()
-    with pytest.raises(InvalidArgument, match="Give one of version, timestamp and tag"):
+    with pytest.raises(InvalidArgument, match="Pass one of version, timestamp and tag"):
         table.rollback(2, tag="first")
     with pytest.raises(NotFound, match="no tag 'frist'"):
         table.rollback(tag="frist")
-    with pytest.raises(NotFound, match="no version that is kept"):
+    with pytest.raises(NotFound, match="no retained version was current"):
         table.rollback(timestamp="5d ago")
     with pytest.raises(InvalidArgument, match="is not a time"):
         table.rollback(timestamp="a while ago")

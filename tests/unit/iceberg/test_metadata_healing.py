@@ -44,7 +44,7 @@ def test_asking_for_the_metadata_makes_a_damaged_folder_whole(
 def test_a_folder_that_is_gone_is_made_again(lake: PublishedLake) -> None:
     shutil.rmtree(lake.metadata)
 
-    with pytest.raises(Unavailable, match="removed meanwhile"):
+    with pytest.raises(Unavailable, match="removed in the meantime"):
         lake.table.iceberg_metadata()
     assert lake.read() == [2, 3]
 

@@ -98,7 +98,7 @@ def test_padding_ignored_records_and_hidden_bytes_are_told() -> None:
     text = drawn(whole)
 
     assert "padding      3  no header fits here" in text
-    assert "ignored      1  type 200, which every reader passes over" in text
+    assert "ignored      1  type 200, which every reader skips" in text
     assert "a header of zeros hides 6 bytes that are not" in text
 
 

@@ -332,7 +332,7 @@ def test_work_that_was_decided_by_rows_is_void_when_they_changed() -> None:
             change()
             table.flush()
             assert clean_rows(table) != before
-            with pytest.raises(neve.Conflict, match="decided"):
+            with pytest.raises(neve.Conflict, match="the job's decisions depend on"):
                 jobs.committer.commit(run, work, decided=True)
             assert 9 not in clean_rows(table).values()
 
@@ -348,7 +348,7 @@ def test_keys_that_were_only_looked_at_make_decided_work_void_too() -> None:
         work = replace(jobs.written(run, [a_row(1, 9)]), seen_keys=looked_at)
         table.put(a_row(7, 5))
         table.flush()
-        with pytest.raises(neve.Conflict, match="decided"):
+        with pytest.raises(neve.Conflict, match="the job's decisions depend on"):
             jobs.committer.commit(run, work, decided=True)
         assert clean_rows(table) == {1: 0, 2: 0, 7: 5}
 

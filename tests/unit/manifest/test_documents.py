@@ -120,7 +120,7 @@ class TestSegment:
     def test_a_segment_in_anothers_place_is_refused(self) -> None:
         payload = encode_segment(segment(number=3))
 
-        with pytest.raises(Corruption, match="segment 3 stands where 4 belongs") as caught:
+        with pytest.raises(Corruption, match="segment 3 is where 4 belongs") as caught:
             decode_segment(payload, number=4, path=PATHS.segment(4))
 
         assert caught.value.path == PATHS.segment(4)
@@ -153,7 +153,7 @@ class TestCheckpoint:
     def test_a_checkpoint_in_anothers_place_is_refused(self) -> None:
         payload = encode_checkpoint(state_of(8).folded())
 
-        with pytest.raises(Corruption, match="checkpoint 8 stands where 9 belongs"):
+        with pytest.raises(Corruption, match="checkpoint 8 is where 9 belongs"):
             decode_checkpoint(payload, number=9, path=PATHS.checkpoint(9))
 
     @pytest.mark.parametrize("keys", [["b", "a"], ["a", "a"]], ids=["unordered", "repeated"])

@@ -223,7 +223,7 @@ def test_a_manifest_too_large_is_neither_written_nor_read(monkeypatch: pytest.Mo
 
     with pytest.raises(LimitExceeded) as caught:
         encode_mrub(WHOLE)
-    with pytest.raises(Corruption, match="more than any has"):
+    with pytest.raises(Corruption, match="more than allowed"):
         decode_mrub(frame, path=PLACE)
 
     assert (caught.value.limit, caught.value.actual) == (

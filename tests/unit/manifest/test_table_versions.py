@@ -490,7 +490,7 @@ def test_a_damaged_schema_is_corruption() -> None:
 def test_a_version_that_is_not_there_says_which_are(number: int) -> None:
     bench = table_with("a", "b")
 
-    with pytest.raises(NotFound, match="Versions 1 to 3 are kept"):
+    with pytest.raises(NotFound, match="Use a version from 1 to 3"):
         bench.versions.version(number)
 
 

@@ -274,8 +274,8 @@ def test_delete_files_are_refused_and_not_passed_over() -> None:
 
 
 def test_a_state_and_an_edit_are_never_taken_for_one_another() -> None:
-    assert "FORM_EDIT stands where FORM_STATE" in why_version_refused(encode_edit(EDIT))
-    assert "FORM_STATE stands where FORM_EDIT" in why_edit_refused(encode_version(VERSION))
+    assert "FORM_EDIT is where FORM_STATE" in why_version_refused(encode_edit(EDIT))
+    assert "FORM_STATE is where FORM_EDIT" in why_edit_refused(encode_version(VERSION))
 
 
 def test_a_manifest_of_merutable_is_no_version_of_neve() -> None:

@@ -121,7 +121,7 @@ def test_two_jobs_cannot_have_one_id() -> None:
     bench = table_with("a")
     bench.work.register_intent(intent(bench))
 
-    with pytest.raises(AlreadyExists, match="at work already"):
+    with pytest.raises(AlreadyExists, match="already running"):
         bench.another().work.register_intent(intent(bench))
 
 

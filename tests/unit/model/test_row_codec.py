@@ -502,7 +502,7 @@ def test_an_unknown_column_too_long_to_read_is_shown_in_short() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "hint"),
     [
-        (pa.decimal128(9, 2), 1.5, "Give a Decimal with at most 2 digits after the point"),
+        (pa.decimal128(9, 2), 1.5, "Pass a Decimal with at most 2 digits after the point"),
         (pa.decimal128(9, 1), "1", "1 digit after the point, such as 142.0"),
         (pa.timestamp("us", tz="UTC"), "2024", "datetime(2024, 1, 31, tzinfo=UTC)"),
         (pa.timestamp("us"), "2024", "a datetime without a zone"),

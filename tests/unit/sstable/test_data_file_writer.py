@@ -84,7 +84,7 @@ def test_keys_of_another_number_than_the_rows_are_refused() -> None:
     schema, rows = plain_rows(4)
     files = Files(schema)
     keys = files.encoder.encode_arrays([rows.column("id")])
-    with pytest.raises(InvalidArgument, match="3 keys were given for 4 rows"):
+    with pytest.raises(InvalidArgument, match="3 keys for 4 rows"):
         files.writer().append(rows, keys.slice(0, 3))
 
 

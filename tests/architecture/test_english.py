@@ -69,7 +69,6 @@ CEILINGS: Final = {
     "memtable": 13,
     "observability": 4,
     "read": 44,
-    "spark": 89,
     "storage": 77,
     "table": 60,
     "testing": 47,

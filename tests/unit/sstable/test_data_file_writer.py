@@ -76,7 +76,7 @@ def test_an_append_that_does_not_continue_behind_the_last_key_is_refused() -> No
 
 def test_rows_of_another_schema_are_refused() -> None:
     schema, rows = plain_rows(4)
-    with pytest.raises(SchemaMismatch, match="another schema"):
+    with pytest.raises(SchemaMismatch, match="do not have the schema"):
         Files(schema).writer().append(rows.drop_columns(["name"]))
 
 

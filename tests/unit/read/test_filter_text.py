@@ -221,8 +221,8 @@ def test_numbers_of_any_length_are_read() -> None:
     ("text", "hint"),
     [
         ("a > 1 & id > 2", "Write and between conditions"),
-        ("s = 'C:\\'", "The text that begins there does not end"),
-        ("s = 'two\nlines'", "The text that begins there does not end"),
+        ("s = 'C:\\'", "End the text that begins there"),
+        ("s = 'two\nlines'", "End the text that begins there"),
         ("a > 1 || id > 2", "Write or between conditions"),
         ("!ok", "Write not before a condition"),
         ("id + 1 > 3", "does not calculate"),

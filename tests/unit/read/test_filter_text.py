@@ -184,7 +184,7 @@ def test_the_place_of_a_mistake_is_counted_from_one() -> None:
     with pytest.raises(InvalidArgument) as caught:
         parse_filter("amount > 5 and nmae ~ 'x'")
 
-    assert "at character 21: '~'" in str(caught.value)
+    assert "at character 21: unexpected '~'" in str(caught.value)
 
 
 def test_a_comparison_with_null_says_how_to_ask() -> None:

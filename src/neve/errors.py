@@ -114,7 +114,7 @@ class Phrase(StrEnum):
     # Damage
     RECOVER = "`recover` removes what is left"
     FIND_DAMAGE = "Run verify to see which file or vector is damaged"
-    WRITE_AGAIN = "Run verify, and write the {rows} of this key again: one of the two is stale"
+    WRITE_AGAIN = "Run verify, and write the row of this key again: one of the two is stale"
     RESTORE_LOST_FILE = (
         "Restore it from a copy, or roll back to a version without it; `verify` names all that are "
         "missing"

@@ -229,7 +229,7 @@ def test_deletes_that_cannot_be_applied_are_refused(
             primary_key=["id"],
         )
 
-    assert "compact it first" in str(caught.value)
+    assert "Compact it with its own engine first" in str(caught.value)
     assert not is_there(lake)
 
 

@@ -542,7 +542,7 @@ def test_names_that_spark_cannot_tell_apart_are_refused(
     table.upsert([{"id": 1, "ID": "x"}])
     table.flush()
 
-    with pytest.raises(neve.SchemaMismatch, match="cannot tell column 'ID' from 'id'"):
+    with pytest.raises(neve.SchemaMismatch, match="cannot distinguish column 'ID' from 'id'"):
         ns.read(spark, lake.location, "a.b")
 
 

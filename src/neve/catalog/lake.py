@@ -40,7 +40,9 @@ from neve.errors import (
     NeveError,
     NotFound,
     OutcomeUnknown,
+    Phrase,
     Unavailable,
+    Wording,
 )
 from neve.jobs.bulk_job import BulkJob
 from neve.jobs.run import JobIdentity
@@ -321,7 +323,7 @@ class Lake(KeptInProcess):
                 f"the table {name!a} exists with another {' and '.join(different)}",
                 keys=different,
                 path=self.location,
-                hint="Open it with `table` and use its definition, or choose another name",
+                hint=Wording(Phrase.TAKE_ITS_DEFINITION),
             )
         return table
 
@@ -353,7 +355,7 @@ class Lake(KeptInProcess):
             raise OutcomeUnknown(
                 f"the table {name!a} is dropped, but its name or files may still be there",
                 path=self.location,
-                hint="Call `recover` to remove what is left",
+                hint=Wording(Phrase.RECOVER),
             ) from error
         if not is_mine:
             raise NotFound(f"the table {name!a} was dropped by another process")

@@ -16,7 +16,7 @@ from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import PublishMode, TableOptions
-from neve.errors import Closed, InvalidArgument, NotFound
+from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.table_head import Requirements
 from neve.storage.clock import Clock
 from neve.table.table_context import append_files_of
@@ -150,7 +150,7 @@ class OpenTable(CatalogTable):
             raise NotFound(
                 f"the table {self.name!a} has not been published",
                 path=self.stored.paths.metadata,
-                hint="Open it without read_only and ask again, or let its writer flush",
+                hint=Wording(Phrase.PUBLISH_FIRST),
             )
         return newest
 

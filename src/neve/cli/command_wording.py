@@ -83,7 +83,7 @@ _WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
     "`metadata` of the table, then run `neve iceberg`",
     Phrase.RECOVER: "`neve recover` removes what is left",
     Phrase.FIND_DAMAGE: "Run `neve verify` to see which file or vector is damaged",
-    Phrase.WRITE_AGAIN: "Run `neve verify`, and write the {rows} of this key again: one of the two "
+    Phrase.WRITE_AGAIN: "Run `neve verify`, and write the row of this key again: one of the two "
     "is stale",
     Phrase.RESTORE_LOST_FILE: "Restore it from a copy, or roll back to a version without it; "
     "`neve verify` names all that are missing",

@@ -176,8 +176,8 @@ class _Stretch:
         for name, number in (("since", since), ("until", since if until is None else until)):
             if type(number) is not int or number < 0:
                 raise InvalidArgument(
-                    f"{name}={shown(number)} is not the number of a version",
-                    hint="Pass a whole number; since=0 begins with the table",
+                    Wording(Phrase.NOT_A_VERSION, name=name, number=shown(number)),
+                    hint=Wording(Phrase.NAME_A_NUMBER),
                 )
         if until is not None and until < since:
             raise InvalidArgument(

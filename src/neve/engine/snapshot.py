@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from neve.engine.background import end_forgotten
 from neve.engine.write_path import key_batch
-from neve.errors import Closed, Corruption, NotFound
+from neve.errors import Closed, Corruption, NotFound, Phrase, Wording
 from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.memtable.memtable import Memtable
@@ -80,8 +80,7 @@ class LostFiles:
             raise Corruption(
                 f"version {number} has lost a file",
                 path=missing.path,
-                hint="Restore it from a copy, or roll back to a version without it; `verify` "
-                "names all that are missing",
+                hint=Wording(Phrase.RESTORE_LOST_FILE),
             ) from missing
 
     def _is_retained(self, number: int) -> bool:

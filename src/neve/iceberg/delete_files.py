@@ -1,4 +1,4 @@
-"""The files that hold the deletes of data files, as each format of Iceberg wants them.
+"""The files that hold the deletes of data files, in each format of Iceberg.
 
     format 3    the Puffin file of the vector, as the table has it
     format 2    a Parquet file of positions for each vector, written when it is first published
@@ -8,16 +8,14 @@ Format 2:    deletes/<id>.puffin at byte 4  ──►  deletes/<id>-4.parquet
     file_path   string, required, field id 2147483546     the data file, the same in every row
     pos         long, required, field id 2147483545       ascending
 
-Such a file follows from its vector and from where the data file is, and is named by where the
-vector lies. So it may be written again by anyone, and has outlived its use when the Puffin file is
-gone.
+Its content follows from the vector and the location of the data file, its name from the place of
+the vector. So any process may write it again, and it is garbage when the Puffin file is gone.
 
 ICEBERG-11  Deletes name their data files as manifests do, or readers such as PyIceberg would not
-            find the rows they are about. A lake that was moved has Puffin files with the locations
-            of its old place: their footers are written again, and the vectors stay where they are
-            in the file.
-ICEBERG-12  A file of positions is not taken for what it was: one that is there is used when it says
-            the same, and is written again when it does not.
+            find the rows. A lake that was moved has Puffin files with its old locations: their
+            footers are written again, and the vectors stay where they are in the file.
+ICEBERG-12  An existing file of positions is used only when its content is right, and is written
+            again when it is not.
 """
 
 import io
@@ -69,7 +67,7 @@ class DeleteFiles(Protocol):
         ...
 
     def counted_bytes(self, file: DataFile) -> int:
-        """Bytes that a snapshot's summary counts for a data file's deletes."""
+        """Return the bytes that a snapshot's summary counts for a data file's deletes."""
         ...
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
@@ -77,7 +75,7 @@ class DeleteFiles(Protocol):
         ...
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:
-        """Whether the files that were made for publishing are there, of the sizes they had."""
+        """Return whether the files made for publishing exist, with the sizes they had."""
         ...
 
 
@@ -175,7 +173,7 @@ class PositionFiles:
         _note(self._sizes, self.path(file), file_bytes)
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:
-        """Whether the files of positions are there, of the sizes they had."""
+        """Return whether the files of positions exist, with the sizes they had."""
         root = f"{self._paths.root}/"
         found = {
             info.path.removeprefix(root): info.size

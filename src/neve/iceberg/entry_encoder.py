@@ -3,8 +3,8 @@
     files of spec 0 ──► ManifestForm 0 ──► ManifestCodec 0
     files of spec 1 ──► ManifestForm 1 ──► ManifestCodec 1       a manifest holds files of one spec
 
-A manifest says which schema it was written under. The newest one that has the source columns of the
-spec is taken: columns that old partitions were made of may be gone from the newest.
+A manifest names the schema it was written under. This is the newest one that has the source columns
+of the spec: the current schema may lack source columns of old partitions.
 """
 
 import json
@@ -64,11 +64,11 @@ class EntryEncoder:
         self._forms: dict[int, _SpecForm] = {}
 
     def data_key(self, file: DataFile) -> str:
-        """Return what a data file is known by in a manifest."""
+        """Return the key of a data file in a manifest."""
         return self._locate(file.path)
 
     def delete_key(self, file: DataFile) -> str:
-        """Return what the deletes of a data file are known by in a manifest."""
+        """Return the key of a data file's deletes in a manifest."""
         assert file.vector is not None
         location = self._locate(self._deletes.path(file))
         has_vectors = self._format_version >= FORMAT_WITH_VECTORS
@@ -160,7 +160,7 @@ class EntryEncoder:
 
 
 def delete_key(location: str, offset: int | None) -> str:
-    """Return what deletes are known by: where they are."""
+    """Return the key of deletes: where they are."""
     return location if offset is None else f"{location}#{offset}"
 
 

@@ -159,8 +159,8 @@ def position_file(
 def _referenced(file: DataFile, locate: Locate) -> tuple[str, Mapping[int, bytes]]:
     """Return the location of a data file, and the bounds of the paths that its deletes are about.
 
-    Both bounds are the one path. Readers that know nothing of `referenced_data_file`, such as
-    PyIceberg and Polars, learn from them that no other file is concerned.
+    Both bounds are the one path. Readers that do not know `referenced_data_file`, such as PyIceberg
+    and Polars, learn from them that no other file is affected.
     """
     referenced = locate(file.path)
     return referenced, {PATH_FIELD_ID: referenced.encode()}

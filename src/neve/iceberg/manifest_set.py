@@ -1,20 +1,20 @@
 """ManifestSet: the manifests of a table's newest snapshot, and how the next snapshot changes them.
 
-    before      m1 [a b c]   m2 [d e]               commit: b leaves, f comes
+    before      m1 [a b c]   m2 [d e]               commit: removes b, adds f
     after       m3 [a b̶ c]   m2 [d e]   m4 [f]      m1 is rewritten as m3, m2 is carried as it is
 
 A commit writes one manifest of what it adds, and rewrites those that hold what it removes; the cost
-follows the change. Many small manifests of one kind are merged into larger ones now and then.
+grows with the change. Many small manifests of one kind are merged into larger ones now and then.
 
 ICEBERG-7  A live file is in exactly one manifest of a snapshot; data and deletes are never in one.
-ICEBERG-8  What a snapshot adds inherits its number, unless a rollback brings it back: then it has
-           the data sequence number of before, written out. What is carried has its numbers written
-           out, and so has what is removed, which only the snapshot that removes it lists.
-ICEBERG-9  A data file that was just added inherits its row ids when they follow one another in the
-           manifest, as they do when a commit gave them out; otherwise they are written out.
-ICEBERG-10  Vectors are listed in the order in which they lie in their files. DuckDB 1.5 reads them
-            as they are listed, and its cache of files may give the bytes of one vector for another
-            that is read out of order: it would hide other rows than are deleted.
+ICEBERG-8  An added file inherits the number of its snapshot, unless a rollback restores it: then it
+           has its old data sequence number, written out. A carried file has its numbers written
+           out, and so has a removed one, which only the snapshot that removes it lists.
+ICEBERG-9  A data file that was just added inherits its row ids when they are consecutive in the
+           manifest, as they are when a commit assigned them; otherwise they are written out.
+ICEBERG-10  Vectors are listed in the order of their places in their files. DuckDB 1.5 reads them as
+            they are listed, and its file cache may return the bytes of another vector when they are
+            read out of order: it would hide the wrong rows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +41,7 @@ class LiveEntry:
 
     key: str
     file: DataFile
-    """Of deletes, the data file with the vector they are made of."""
+    """For deletes, the data file with the vector they are made of."""
     snapshot_id: int
     """The snapshot that added it; also its file sequence number."""
     sequence: int
@@ -60,7 +60,7 @@ class Manifest:
 
 @dataclass(slots=True)
 class ManifestSet:
-    """Manifests by kind, in the order in which they came."""
+    """Manifests by kind, in the order they were added."""
 
     encoder: EntryEncoder
     manifests: dict[int, list[Manifest]] = field(
@@ -71,7 +71,7 @@ class ManifestSet:
 
     @classmethod
     def of(cls, encoder: EntryEncoder, manifests: Iterable[Manifest]) -> "ManifestSet":
-        """Make the set of manifests that were read back."""
+        """Return the set of manifests that were read."""
         found = cls(encoder)
         for manifest in manifests:
             found._keep(manifest)
@@ -99,10 +99,10 @@ class ManifestSet:
         marked: frozenset[str],
         write: WriteManifest,
     ) -> None:
-        """Begin with a whole Version; some of its paths and vectors are new, the others are not.
+        """Start from a whole Version; some of its paths and vectors are new, the others are not.
 
-        Vectors that were there before, and data files that do not say which Version brought them,
-        count as those of the Version before.
+        Old vectors, and data files that do not say which Version added them, count as those of the
+        Version before.
         """
         listed = list(files)
         items = [self._data(file, number, is_new=file.path in added) for file in listed]
@@ -115,7 +115,7 @@ class ManifestSet:
         self._write_all(POSITION_DELETES, deletes, number, write)
 
     def advance(self, change: VersionChange, write: WriteManifest) -> None:
-        """Take a commit into account, writing the manifests that it changes."""
+        """Apply a commit, writing the manifests that it changes."""
         encoder, number = self.encoder, change.number
         plans = (
             (
@@ -146,7 +146,7 @@ class ManifestSet:
         return LiveEntry(self.encoder.delete_key(file), file, snapshot_id, snapshot_id), status
 
     def _remove(self, content: int, keys: Sequence[str], number: int, write: WriteManifest) -> None:
-        """Rewrite the manifests that hold what leaves."""
+        """Rewrite the manifests that hold removed files."""
         touched: dict[int, Manifest] = {}
         gone: dict[int, list[LiveEntry]] = {}
         for key in keys:
@@ -171,7 +171,7 @@ class ManifestSet:
         """Turn many small manifests of one spec into few large ones."""
         by_spec: dict[int, list[Manifest]] = {}
         for manifest in self.manifests[content]:
-            # One that was just rewritten still lists what left.
+            # One that was just rewritten still lists what was removed.
             is_settled = manifest.record.added_snapshot_id != number
             if is_settled and len(manifest.live) <= MANIFEST_ENTRIES_MAX // 2:
                 by_spec.setdefault(manifest.record.partition_spec_id, []).append(manifest)

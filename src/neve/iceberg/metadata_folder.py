@@ -1,14 +1,14 @@
 """MetadataFolder: the files of `metadata/`, written so that a reader always finds a whole table.
 
-Order of writing: manifests, their list, the document, the hint. Each is durable before the next is
-begun, so whatever can be reached from the hint or from a document is there.
+Order of writing: manifests, their list, the document, the hint. Each is durable before the next, so
+everything that the hint or a document reaches exists.
 
 ICEBERG-5  A document is created once and never changed. Its number is one more than that of the
            document it is built on, so of two publishers that build on the same one only one
            succeeds.
 ICEBERG-6  The hint moves forward only, unless the document that it names is gone.
 
-The files are named like this:
+Names of the files:
 
     v<D>.metadata.json        document D; each is built on the one before it
     snap-<D>-<hash>.avro      a manifest list that was written for document D
@@ -16,8 +16,8 @@ The files are named like this:
     version-hint.text         the number of the newest document, in decimal
 
 Lists and manifests are named by the hash of their bytes: two processes that publish at once, from
-different states, never replace each other's files, and damage shows. Their number says from which
-document on they may be reached.
+different states, never replace each other's files, and damage shows. Their number is that of the
+first document that may reach them.
 
 `MetadataGarbage` deletes published files that no kept document reaches:
 
@@ -28,14 +28,13 @@ document on they may be reached.
     lists and manifests    numbered up to the oldest, and not reached from it
     position deletes       of vectors whose Puffin file is gone
 
-Everything is decided from what is stored. A document refers to its own files and to those of the
-document before it (rule ICEBERG-4 of `neve.iceberg.publisher`). So what has the number of the
-oldest document or a lower one, and is not reached from that document, is not reached from any later
-one, and never will be: also when this process sleeps between looking and deleting. Files of a
-publisher that is at work have a number above the hint. A publisher whose number was passed cannot
-publish.
+Only stored state decides. A document refers to its own files and to those of the document before it
+(rule ICEBERG-4 of `neve.iceberg.publisher`). So a file with the number of the oldest document or a
+lower one, which that document does not reach, is not reached from any later one, and never will be,
+even when this process sleeps between reading and deleting. Files of an active publisher have a
+number above the hint. A publisher whose number was passed cannot publish.
 
-Looking for what is not reached also shows what is reached and missing.
+The search for unreached files also finds reached files that are missing.
 """
 
 import hashlib
@@ -75,7 +74,7 @@ def manifest_name(number: int, payload: bytes) -> str:
 
 
 def is_intact(name: str, payload: bytes) -> bool:
-    """Whether the bytes of a list or manifest are those it was named for."""
+    """Return whether the bytes of a list or manifest match the hash in its name."""
     return _HASHED.fullmatch(name) is not None and name.endswith(f"-{_hash(payload)}.avro")
 
 
@@ -88,7 +87,7 @@ class ParsedName:
 
 
 def parse_name(name: str) -> ParsedName | None:
-    """Read a name; None when publishing never writes such a file."""
+    """Parse a name; None when publishing never writes such a file."""
     found = _DOCUMENT.fullmatch(name)
     if found is not None:
         return ParsedName(int(found.group(1)), is_document=True)
@@ -147,7 +146,7 @@ class MetadataFolder:
             return number, None
 
     def documents_newest_first(self) -> Iterator[int]:
-        """Yield the numbers of the documents, beginning with the newest.
+        """Yield the numbers of the documents, newest first.
 
         A publisher that died may have left documents that the hint does not name yet.
         """
@@ -178,7 +177,7 @@ class MetadataFolder:
     def create_document(self, number: int, payload: bytes) -> bool:
         """Create a document (ICEBERG-5); False when another one has its number.
 
-        One of the same bytes is as good as one's own.
+        An existing one of the same bytes counts as created.
         """
         path = self._path(document_name(number))
         if self.objects.put_if_absent(path, payload) is not None:
@@ -186,7 +185,7 @@ class MetadataFolder:
         try:
             return self.objects.get(path).payload == payload
         except NotFound:
-            return False  # it was so old that it is deleted by now
+            return False  # it was so old that it has been deleted
 
     def write_manifest(self, number: int, payload: bytes) -> str:
         """Store a manifest of a document; returns its location."""
@@ -209,7 +208,7 @@ class MetadataFolder:
         return read_manifest_list(self.read_intact(location), path=self.name_of(location))
 
     def name_of(self, location: str) -> str:
-        """Name of a file of this folder; raises Corruption for one that is elsewhere."""
+        """Return the name of a file of this folder; raises Corruption for one elsewhere."""
         prefix = self._location("")
         if not location.startswith(prefix) or "/" in location[len(prefix) :]:
             raise Corruption(
@@ -219,7 +218,7 @@ class MetadataFolder:
         return location[len(prefix) :]
 
     def hint(self) -> int | None:
-        """Read which document the hint names; None when it is missing or not a number."""
+        """Return the document that the hint names; None when it is missing or not a number."""
         try:
             text = self.objects.get(self._path(HINT_NAME)).payload
         except NotFound:
@@ -227,7 +226,7 @@ class MetadataFolder:
         return _number(text)
 
     def move_hint(self, number: int) -> bool:
-        """Let the hint name a document (ICEBERG-6); False when it names a newer one."""
+        """Point the hint at a document (ICEBERG-6); False when it names a newer one."""
         path = self._path(HINT_NAME)
         payload = str(number).encode()
         for _ in range(_HINT_TRIES):  # each round, another publisher was first
@@ -251,7 +250,7 @@ class MetadataFolder:
         self.objects.delete(self._path(name))
 
     def _write(self, name: str, payload: bytes) -> str:
-        # The name says what is in it, so one that is there is the same, unless it was damaged.
+        # The name is a hash of the content, so an existing file is the same, unless it is damaged.
         path = self._path(name)
         is_there = self.objects.put_if_absent(path, payload) is None
         if is_there and self.objects.get(path).payload != payload:
@@ -280,11 +279,11 @@ class MetadataGarbage:
         """Names of the manifests of each list that was read; a name never changes its content."""
 
     def learn(self, lists: Mapping[str, frozenset[str]]) -> None:
-        """Take note of lists that need not be read: names of their manifests, by name."""
+        """Remember lists that need not be read: names of their manifests, by name."""
         self._manifests.update(lists)
 
     def collect(self, number: int, history: PublishedHistory, *, kept: int) -> set[str]:
-        """Delete what can be; returns the names of files that are reached and missing.
+        """Delete garbage; returns the names of files that are reached but missing.
 
         `number` and `history` are of a document that this process created; `kept` documents stay,
         counted from the one that the hint names.
@@ -312,11 +311,11 @@ class MetadataGarbage:
         return reached - names
 
     def missing(self, history: PublishedHistory) -> set[str]:
-        """Return the names of lists and manifests that are reached and not there."""
+        """Return the names of lists and manifests that are reached but missing."""
         return self._reached(history.snapshots) - self._folder.sizes().keys()
 
     def _oldest_snapshots(self, numbers: Iterable[int]) -> tuple[JsonObject, ...]:
-        """Read what the oldest document lists that is kept and can be read."""
+        """Read what the oldest kept and readable document lists."""
         path = self._folder.paths.metadata
         for number in numbers:
             with suppress(NotFound, Corruption):
@@ -336,7 +335,7 @@ class MetadataGarbage:
         return reached
 
     def _manifests_of(self, location: str) -> frozenset[str]:
-        # A list that cannot be read reaches nothing that could be read either.
+        # An unreadable list reaches nothing that could be read.
         with suppress(NotFound, Corruption):
             return frozenset(
                 self._folder.name_of(each.manifest_path)

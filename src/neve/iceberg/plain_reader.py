@@ -1,15 +1,15 @@
-"""PlainReader: reads published tables with nothing but Iceberg's specification.
+"""PlainReader: reads published tables by Iceberg's specification alone.
 
-It shares no code with what writes and reads tables: JSON, Avro, Puffin and vectors are parsed here
-again, and Parquet is read by Arrow. So writer and checker cannot be wrong in the same way. It is
-made for checking, not for speed.
+It shares no code with the engine: it parses JSON, Avro, Puffin and vectors itself, and reads
+Parquet with Arrow. So writer and checker cannot be wrong in the same way. It is made for checking,
+not for speed.
 
     document (JSON) ──► manifest list (Avro) ──► manifests (Avro) ──► data files and deletes
                                                                       └► rows without deleted ones
 
-What is damaged or disagrees is Corruption; what is missing is the NotFound of the fetch.
+Damage and disagreement are Corruption; a missing file is the NotFound of the fetch.
 
-A vector as it lies in a Puffin file; length and checksum are big-endian, the rest little-endian:
+A vector in a Puffin file; length and checksum are big-endian, the rest little-endian:
 
     ┌────────────┬─────────────┬───────────┬──────────────────────────┬───────────┐
     │ length u32 │ D1 D3 39 64 │ count u64 │ count × (high u32, low)  │ crc32 u32 │
@@ -89,7 +89,7 @@ class PlainSnapshot:
 
 
 class PlainReader:
-    """Reads one published table; for one thread. Manifests that were read are remembered."""
+    """Reads one published table; for one thread. Manifests are cached."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -227,7 +227,7 @@ def field_id(column: "pa.Field[pa.DataType]") -> int | None:
 
 
 class _parsing:  # noqa: N801 - reads as a word: with _parsing(path)
-    """Turns whatever goes wrong while bytes are parsed into Corruption."""
+    """Turns any error while parsing bytes into Corruption."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -416,7 +416,7 @@ def _roaring(blob: bytes, start: int) -> tuple[Positions, int]:
             bits = np.frombuffer(blob, np.uint8, used, offset)
             lows = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
         if len(lows) != less_one + 1:
-            raise ValueError("a container of a bitmap has not as many values as it says")
+            raise ValueError("a container of a bitmap does not have as many values as it says")
         values.append(lows.astype(np.uint64) + np.uint64(high << 16))
         offset += used
     return (np.concatenate(values) if values else np.zeros(0, np.uint64)), offset

@@ -1,16 +1,16 @@
-"""PublishedCheck: whether what is published for other engines is whole, and is the table.
+"""PublishedCheck: checks that the published metadata is complete and describes the table.
 
-1. the hint names a document, and the document can be read; so can the others that are kept
-2. every snapshot it lists can be walked: manifest list and manifests, each with the bytes that its
-   name is the hash of, and files with their sizes
-3. each snapshot has the files, and the deleted rows, of its Version
-4. independent: every live row of the current snapshot, read without the engine's code, is the row
-   that the engine reads, and no key is there twice
+1. The hint names a document that can be read, and so can the other kept documents.
+2. Every listed snapshot can be walked: manifest list and manifests, each with the bytes that its
+   name is the hash of, and files with their sizes.
+3. Each snapshot has the files, and the deleted rows, of its Version.
+4. Independent: every live row of the current snapshot, read without the engine's code, is the row
+   that the engine reads, and no key occurs twice.
 
-Metadata names files by where they are. In a lake that was moved or copied it speaks of the old
-place until the table is published again: that is reported as unseen, not as damage.
+Metadata names files by location. In a lake that was moved or copied it names the old place until
+the table is published again: that is reported as unseen, not as damage.
 
-Publishers may be at work meanwhile: what looks wrong is looked at again when the hint has moved.
+A publisher may be active meanwhile: the check starts again when it fails and the hint has moved.
 """
 
 from collections.abc import Iterator
@@ -44,14 +44,14 @@ class PublishedCheck:
     independent: bool = False
 
     def __call__(self, table: VerifiedTable) -> Findings:
-        """Check what is published; returns what was read and what is wrong."""
+        """Check the published metadata; returns what was read and what is wrong."""
         findings = Findings()
         seen: int | None = None
         for _ in range(_TRIES):
             folder = MetadataFolder(table.parts.objects, table.parts.paths)
             number = folder.hint()
             if findings.problems and number == seen:
-                break  # no one published meanwhile: it is damaged
+                break  # no process published meanwhile: it is damaged
             seen = number
             findings = _Published(table, folder, independent=self.independent).check(number)
             if not findings.problems:
@@ -60,7 +60,7 @@ class PublishedCheck:
 
 
 class _Published:
-    """One look at a published table."""
+    """One attempt to check a published table."""
 
     def __init__(self, table: VerifiedTable, folder: MetadataFolder, *, independent: bool) -> None:
         self._table = table
@@ -153,7 +153,7 @@ class _Published:
         return read
 
     def _walked(self, document: Record) -> Iterator[PlainSnapshot]:
-        """Walk every snapshot, and go on after one that is damaged."""
+        """Walk every snapshot, and continue after a damaged one."""
         for snapshot in document.get("snapshots", []):
             try:
                 yield self._reader.snapshot(document, snapshot["snapshot-id"])
@@ -170,7 +170,7 @@ class _Published:
             self._problems.append(noted)
 
     def _compare_files(self, walked: PlainSnapshot) -> None:
-        """See that a snapshot has the files of its Version, and that they are there."""
+        """Check that a snapshot has the files of its Version, and that they exist."""
         try:
             version = self._table.parts.versions.version(walked.snapshot_id)
         except NotFound:
@@ -201,8 +201,8 @@ class _Published:
                     path=wrong[0],
                 )
             )
-        # Data files were looked at with their Versions; deletes of older format versions are
-        # files of their own.
+        # Data files were checked with their Versions; deletes of older format versions are
+        # separate files.
         for deletes in walked.deletes.values():
             self._check_size(deletes)
 
@@ -215,7 +215,7 @@ class _Published:
                 self._note(missing)
                 self._sizes[file.path] = file.file_bytes
         if self._sizes[file.path] != file.file_bytes:
-            self._note(Corruption(f"it has not {file.file_bytes:,} bytes", path=file.path))
+            self._note(Corruption(f"it does not have {file.file_bytes:,} bytes", path=file.path))
 
     def _compare_rows(self, document: Record) -> dict[str, int]:
         """Compare all live rows with those that the engine reads, file by file."""
@@ -327,7 +327,7 @@ class _Published:
         directory, name = split_path(path)
         is_hashed = directory == self._table.parts.paths.metadata and name.endswith(".avro")
         if is_hashed and not is_intact(name, payload):
-            raise Corruption("its bytes are not those that it was named for", path=path)
+            raise Corruption("its bytes do not match the hash in its name", path=path)
         return payload
 
 
@@ -344,14 +344,14 @@ def _marks(version: Version, path: str) -> int:
 
 
 def _storage_column(column: ArrowColumn) -> ArrowColumn:
-    """Return a column in the type that kernels know: UUIDs as their bytes."""
+    """Return a column in a type that kernels support: UUIDs as their bytes."""
     if not isinstance(column.type, pa.BaseExtensionType):
         return column
     return column.cast(column.type.storage_type)
 
 
 def _comparable(column: ArrowColumn) -> "pa.Array[Any]":
-    """Return a column in which equal values are equal: NaN is not, its bits are."""
+    """Return a column whose equal values compare equal: NaN as its bits."""
     stored: pa.Array[Any] = _storage_column(column).combine_chunks()
     bits = _bits_of(stored.type)
     return stored if bits == stored.type else stored.view(bits)

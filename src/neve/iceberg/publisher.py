@@ -2,26 +2,26 @@
 
 Steps of a publish:
 
-1. find the newest document, D: what this process wrote last, or what the folder holds
-2. read the table: head, Version, definitions, tags, and which Versions are retained
-3. for each Version since D's: write the manifests it changes, and its manifest list
-4. create document D+1 if no one has, then let the hint name it; otherwise begin again
-5. now and then, delete what no document that is kept reaches
+1. Find the newest document, D: the last one of this process, or the newest in the folder.
+2. Read the table: head, Version, definitions, tags, and which Versions are retained.
+3. For each Version since D's: write the manifests it changes, and its manifest list.
+4. Create document D+1 if it does not exist, then point the hint at it; otherwise start again.
+5. Now and then, delete files that no kept document reaches.
 
-Documents are a chain, as the segments of a manifest are: creating the next number decides who
-publishes, and each document is built on the one before it. Any process may publish at any time; one
-that was overtaken or cut off leaves files that nothing reaches.
+Documents are a chain, like the segments of a manifest: creating the next number decides which
+process publishes, and each document is built on the one before it. Any process may publish at any
+time; one that loses or dies leaves files that nothing reaches.
 
-ICEBERG-1  A document describes one Version, whole, and never changes. Rows are never taken from a
-           folder that cannot be trusted: when a file is missing, damaged or of another table or
-           place, everything is made again from the retained Versions, under the next number.
-ICEBERG-2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LISTED` at most
-           beside the tags. A Version that only changed definitions has the rows, and the snapshot,
-           of the one before it.
-ICEBERG-3  The table is read after the document that is built on was found. So no document is older
-           than the one before it: what was let go is not listed again.
-ICEBERG-4  A document refers to files that carry its own number, which its publisher wrote, and to
-           files that the document before it refers to; to no others.
+ICEBERG-1  A document describes one whole Version and never changes. Nothing is built on a folder
+           that cannot be trusted: when a file is missing, damaged or of another table or place,
+           everything is made again from the retained Versions, under the next number.
+ICEBERG-2  A document lists the newest retained Versions, at most `SNAPSHOTS_LISTED`, and the tagged
+           ones. A Version that only changed definitions has the rows, and the snapshot, of the one
+           before it.
+ICEBERG-3  The table is read after the base document was found. So no document is older than the one
+           before it: an expired Version is not listed again.
+ICEBERG-4  A document refers only to files that carry its own number, which its publisher wrote, and
+           to files that the document before it refers to.
 """
 
 import logging
@@ -65,7 +65,7 @@ _FORMAT_DEFAULT: Final = "3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Published:
-    """A document that stands in the folder, and what it was made of."""
+    """A document in the folder, and what it was made from."""
 
     number: int
     payload: bytes
@@ -76,7 +76,7 @@ class _Published:
     chain: SnapshotChain | None = None
     """None until manifests are needed."""
     table: TableDescription | None = None
-    """What it says, when that is known to be the table as it was read."""
+    """Its content, when that is known to be the table as it was read."""
 
 
 class IcebergPublisher:
@@ -110,14 +110,14 @@ class IcebergPublisher:
         return None if found is None else self._folder.document_location(found[0])
 
     def publish_once(self) -> bool:
-        """Publish the current Version if that is still to be done; False when it is not."""
+        """Publish the current Version; False when it is published already."""
         with self._lock:
             return self._bring_up_to_date()
 
     def publish(self) -> str:
         """Publish what is missing; returns the location of a document of the current Version.
 
-        What is there is checked first: read, the first time in a process, and later by names and
+        Existing files are checked first: read, the first time in a process, and later by names and
         sizes.
         """
         with self._lock:
@@ -145,7 +145,7 @@ class IcebergPublisher:
     def data_sequences(self, paths: Collection[str]) -> dict[str, int]:
         """Return the data sequence numbers published for data files, by path.
 
-        Metadata that is missing or damaged says nothing: it is made again from the Versions.
+        Missing or damaged metadata has none: it is made again from the Versions.
         """
         wanted = {self._folder.locate(path): path for path in paths}
         newest = _newest_document(self._folder, self._versions)
@@ -188,12 +188,12 @@ class IcebergPublisher:
         )
 
     def _bring_up_to_date(self, *, is_checked: bool = False, is_trusted: bool = True) -> bool:
-        """Have the newest document say what the table is; False when it already does.
+        """Make the newest document describe the table; False when it already does.
 
         `is_checked` reads the manifests of a document that this process did not write. Nothing is
-        taken from a folder that is not trusted.
+        built on a folder that is not trusted.
         """
-        for _ in range(_ROUNDS):  # in each but the last, another publisher was first
+        for _ in range(_ROUNDS):  # in each except the last, another publisher was first
             known = self._published
             last, payload = (known.number, known.payload) if known else self._folder.newest()
             session = self._versions.store.read()  # ICEBERG-3
@@ -251,7 +251,7 @@ class IcebergPublisher:
             return None
 
     def _own_document(self, payload: bytes, table: TableDescription) -> JsonObject:
-        """Decode a document of this very table; raises Corruption for any other."""
+        """Decode a document of this table; raises Corruption for any other."""
         document = decode_document(payload, path=self._path)
         expected = {
             "location": table.location,
@@ -266,7 +266,7 @@ class IcebergPublisher:
         return document
 
     def _is_whole(self, published: _Published) -> bool:
-        """Whether a document and what it reads are there still, as far as names and sizes say."""
+        """Return whether a document and its files still exist, judging by names and sizes."""
         try:
             payload = self._folder.read_document(published.number)
         except NotFound:
@@ -309,7 +309,7 @@ class IcebergPublisher:
         if not self._folder.create_document(number, payload):
             return False
         if not self._folder.move_hint(number):
-            return False  # this one slept for so long that its number was free again
+            return False  # this process slept for so long that its number was free again
         self._published = _Published(
             number=number,
             payload=payload,
@@ -338,11 +338,11 @@ class IcebergPublisher:
         base: _Published | None,
         number: int,
     ) -> tuple[SnapshotChain, PublishedHistory]:
-        """Make the snapshots of a document, on top of those of another one if that can be done."""
+        """Make the snapshots of a document, on top of those of another one if possible."""
         if base is not None and self._can_advance(base, table):
             try:
                 chain = base.chain or self._loaded(session, table, base)
-                self._manifests = {}  # those that change are of no use to another chain
+                self._manifests = {}  # changed ones are useless to another chain
                 chain.advance_to(session, table, number)
             except (NotFound, Corruption) as error:
                 # It is damaged, or Versions expired meanwhile.
@@ -379,7 +379,7 @@ class IcebergPublisher:
     def _listed(
         self, table: TableDescription, history: PublishedHistory
     ) -> PublishedHistory | None:
-        """Return what a document would list now, when that is known without manifests."""
+        """Return what a document would list now, if known without manifests."""
         numbers = {snapshot_number(each) for each in history.snapshots}
         if not set(table.tags.values()) <= numbers:
             return None
@@ -389,7 +389,7 @@ class IcebergPublisher:
     def _with_log(
         self, history: PublishedHistory, base: _Published | None, number: int
     ) -> PublishedHistory:
-        """Note the document before this one, and forget those that are not kept any more."""
+        """Remember the document before this one, and drop those that are no longer kept."""
         if base is None:
             return replace(history, metadata_log=())
         entry: JsonObject = {
@@ -401,9 +401,9 @@ class IcebergPublisher:
         return replace(history, metadata_log=tuple(kept))
 
     def _collect(self, number: int, history: PublishedHistory) -> set[str]:
-        """Delete what is not reached any more; returns what is reached and missing.
+        """Delete unreached files; returns those that are reached but missing.
 
-        A failure only puts it off.
+        A failure only postpones it.
         """
         try:
             missing = self._garbage.collect(number, history, kept=DOCUMENTS_KEPT)

@@ -1,8 +1,8 @@
-"""The one door to PyIceberg: Avro records of manifests, and scans of Iceberg tables of others.
+"""All uses of PyIceberg: Avro records of manifests, and scans of other writers' Iceberg tables.
 
-PyIceberg knows Iceberg's Avro schemas and how a record becomes bytes; it writes no format 3, no
-delete manifests, and one block per entry. So the schemas and the record codec are taken from it,
-and the file around the records is made here:
+PyIceberg knows Iceberg's Avro schemas and how to encode a record; it writes no format 3, no delete
+manifests, and one block per entry. So neve uses its schemas and record codec, and writes the file
+around the records here:
 
     ┌──────┬─────────────┬─────────┬────────────────────────────────────────────────┬─────────┐
     │ Obj1 │ metadata    │ sync 16 │ count varint │ size varint │ deflated records  │ sync 16 │
@@ -11,8 +11,7 @@ and the file around the records is made here:
 
 The sync marker is a hash of the file's content, so equal contents make equal bytes.
 
-PyIceberg takes one to two seconds to load. It is loaded when the first manifest is written or read,
-never before.
+PyIceberg takes one to two seconds to load, so it is loaded with the first manifest.
 """
 
 import hashlib
@@ -56,7 +55,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadEntry:
-    """What is read back of an entry, with nothing inherited yet."""
+    """The parts of an entry that are read, before inheritance."""
 
     status: int
     snapshot_id: int | None
@@ -191,7 +190,7 @@ def encode_manifest_list(
 
 def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
     """Read the entries of a manifest; raises Corruption."""
-    # PyIceberg cannot pass over maps and structs, so entries are read whole.
+    # PyIceberg cannot skip maps and structs, so entries are read whole.
     schema = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
     names = [field.name for field in schema.find_field("data_file").field_type.fields]
     path_at, offset_at = names.index("file_path"), names.index("content_offset")
@@ -255,7 +254,7 @@ def _encoded(writer: Any, record: Sequence[object]) -> bytes:  # noqa: ANN401 - 
 
 
 def _container(records: Sequence[bytes], metadata: Mapping[str, str]) -> bytes:
-    """Put records into an Avro file."""
+    """Return an Avro file of records."""
     content = b"".join(records)
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_RAW)
     block = packer.compress(content) + packer.flush()
@@ -267,7 +266,7 @@ def _container(records: Sequence[bytes], metadata: Mapping[str, str]) -> bytes:
     header.append(_varint(0))
     start = b"".join(header)
     sync = hashlib.sha256(start + content).digest()[:_SYNC_BYTES]
-    # A file without records has no block: an empty one is refused by some readers.
+    # A file without records has no block: some readers refuse an empty one.
     parts = (_varint(len(records)), _varint(len(block)), block, sync) if records else ()
     return b"".join((start, sync, *parts))
 
@@ -288,7 +287,7 @@ def _records(payload: bytes, schema: Any, path: str) -> list[Any]:  # noqa: ANN4
     try:
         with avro.AvroFile(_Bytes(payload, path), schema) as reader:
             records, marker = list(reader), reader.header.sync
-    except Exception as error:  # whatever a library makes of damaged bytes
+    except Exception as error:  # a library may raise anything for damaged bytes
         raise Corruption(f"an Avro file cannot be read: {error}", path=path) from error
     # PyIceberg's decoder may read on after the end of a file that was cut within its last marker.
     if not payload.endswith(marker):
@@ -352,7 +351,7 @@ def plan_foreign_scan(location: str) -> ForeignScan:
         raise InvalidArgument(
             f"the table has deletes that PyIceberg cannot apply: {error}",
             path=location,
-            hint="Have its own engine compact it first: that applies equality deletes",
+            hint="Compact it with its own engine first: that applies equality deletes",
         ) from error
     return ForeignScan(
         location=location,

@@ -1,11 +1,11 @@
 """Definitions of a table as members of Iceberg's metadata: schema, specs, sort order.
 
-neve keeps schemas in Iceberg's JSON already; two members that are its own are left out here. Float
-columns in the key make no identifier fields, because Iceberg knows none of that kind.
+neve keeps schemas in Iceberg's JSON already; its own two members are left out here. A key with
+float columns has no identifier fields, because Iceberg does not allow floats there.
 
-Specs that a table had before are published too. Since then another column may have got the name of
-one of their fields, and readers refuse such a table; a field is known by its id, so the document
-gives it another name, `p_1000` for `p`. Manifests keep the first one.
+Old specs of a table are published too. A column may since have taken the name of one of their
+fields, and readers refuse such a table; the id identifies a field, so the document renames it,
+`p_1000` for `p`. Manifests keep the first name.
 """
 
 import json
@@ -24,7 +24,7 @@ _OWN_MEMBERS: Final = ("primary-key", "last-column-id")
 
 
 def schema_document(schema: TableSchema) -> JsonObject:
-    """Return a schema as Iceberg has it."""
+    """Return a schema in Iceberg's form."""
     members: JsonObject = json.loads(schema.to_json())
     for name in _OWN_MEMBERS:
         members.pop(name)
@@ -32,9 +32,9 @@ def schema_document(schema: TableSchema) -> JsonObject:
 
 
 def spec_documents(specs: Iterable[PartitionSpec], schema: TableSchema) -> dict[int, JsonObject]:
-    """Return specs by id, as Iceberg has them, for readers that have a schema.
+    """Return specs by id, in Iceberg's form, for readers that have a schema.
 
-    Fields are named as no other field and no other column is; those of the first spec come first.
+    No two fields, and no field and column, share a name; the first spec is named first.
     """
     columns = {path: field_id_of(each) for path, each in walk_fields(tuple(schema.arrow_schema))}
     names: dict[int, str] = {}
@@ -52,7 +52,7 @@ def spec_documents(specs: Iterable[PartitionSpec], schema: TableSchema) -> dict[
 
 
 def name_mapping(schema: TableSchema) -> str:
-    """Return the ids of all columns by name, for files that others bring and that have no ids."""
+    """Return the ids of all columns by name, for imported files without ids."""
     fields = schema_document(schema)["fields"]
     assert isinstance(fields, list)
     return json.dumps(_mapped(fields), separators=(",", ":"))

@@ -1,13 +1,13 @@
-"""SnapshotChain: snapshots of a table, one after the other, and the manifests of the newest.
+"""SnapshotChain: the successive snapshots of a table, and the manifests of the newest.
 
-    read back    document ──► list ──► manifests       checked against the Version they are of
+    read back    document ──► list ──► manifests       checked against their Version
     advance      Version n-1, edit n ──► manifests that change, list, snapshot n
     rebuild      oldest retained Version, whole ──► advance to the current one
 
 Files are written for a document, whose number `target` they carry.
 
-ICEBERG-13  A chain that was read back holds exactly the files and vectors of its Version; otherwise
-            it is Corruption, and nothing is built on it.
+ICEBERG-13  A chain that was read back holds exactly the files and vectors of its Version; anything
+            else is Corruption, and nothing is built on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ KnownManifests: TypeAlias = Mapping[str, Manifest]
 
 
 class SnapshotChain:
-    """Snapshots up to one Version; used by one thread at a time, and thrown away when it fails."""
+    """Snapshots up to one Version; used by one thread at a time, and discarded when it fails."""
 
     def __init__(
         self, folder: MetadataFolder, versions: TableVersions, format_version: int
@@ -82,7 +82,7 @@ class SnapshotChain:
     ) -> None:
         """Read back the lists of a Version's document; raises NotFound, Corruption (ICEBERG-13).
 
-        `sizes` says which files there are. Of manifests that are known only the others are read.
+        `sizes` has the existing files. Known manifests are not read again.
         """
         version = self._versions.version_in(session, number)
         self._use(table)
@@ -102,7 +102,7 @@ class SnapshotChain:
         self._set = found
         self._version = version
         self._totals = Totals.of(version.files, self._deletes.counted_bytes)
-        # Old snapshots whose lists were deleted cannot be read any more.
+        # Old snapshots whose lists were deleted can no longer be read.
         *older, last = snapshots or [{}]
         self.snapshots = [each for each in older if self._is_present(each, sizes)]
         if snapshots:
@@ -145,7 +145,7 @@ class SnapshotChain:
         self.advance_to(session, table, target)
 
     def is_whole(self, sizes: Mapping[str, int]) -> bool:
-        """Whether what the newest snapshot reads, and the lists of all, are in the folder still."""
+        """Return whether the newest snapshot's files, and the lists of all, still exist."""
         assert self._version is not None
         assert self._set is not None
         name_of = self._folder.name_of

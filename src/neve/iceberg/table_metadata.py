@@ -1,22 +1,22 @@
-"""Iceberg's metadata of one table: the JSON document that a reader begins with.
+"""Iceberg's metadata of one table: the JSON document that a reader opens first.
 
     v<D>.metadata.json ──► snapshots ──► manifest lists ──► manifests ──► data files and vectors
                       └──► schemas, specs, sort orders, refs, logs
 
 D is the number of the document, not of the Version: a tag, a property or an expiry makes another
-document of the same Version, and Versions that follow each other fast may share one. Everything in
-it follows from the table and from the document before it, so two processes that publish the same
-write the same. Two properties are neve's own: the number of the Version, and a checksum of the rest
+document of the same Version, and Versions in quick succession may share one. Its content follows
+from the table and from the document before it, so two processes that publish the same state write
+the same bytes. Two properties are neve's own: the number of the Version, and a checksum of the rest
 of the document, without which nothing is built on it.
 
 It has one snapshot for every Version that changed rows or files:
 
     CREATE, EVOLVE    no snapshot, only new metadata
-    APPEND            append       files came, no row left
-    OVERWRITE         overwrite    files came, rows left
-    DELETE            delete       rows left
+    APPEND            append       files added, no row removed
+    OVERWRITE         overwrite    files added, rows removed
+    DELETE            delete       rows removed
     REPLACE           replace      the same rows in other files
-    ROLLBACK          overwrite    an old Version came back
+    ROLLBACK          overwrite    an old Version restored
 
 The snapshot's id and its sequence number are the Version's number. `neve.model.version_summary`
 says what a summary counts.
@@ -63,7 +63,7 @@ def change_summary(
     has_vectors: bool,
     delete_bytes: DeleteBytes,
 ) -> dict[str, str]:
-    """Say what a Version changed, in the words of Iceberg."""
+    """Return what a Version changed, in Iceberg's terms."""
     partitions = {
         identity.of(file)
         for group in (change.added, change.removed, change.marked, change.unmarked)
@@ -234,7 +234,7 @@ def history_of(document: JsonObject, *, path: str) -> PublishedHistory:
 
 
 def version_of(document: JsonObject, *, path: str) -> int:
-    """Read which Version a document describes; raises Corruption."""
+    """Return the Version that a document describes; raises Corruption."""
     properties = document.get("properties")
     found = properties.get(VERSION_PROPERTY) if isinstance(properties, dict) else None
     if not isinstance(found, str) or not found.isdecimal():
@@ -286,7 +286,7 @@ def _properties(table: TableDescription) -> JsonObject:
 
 
 def _refs(tags: Mapping[str, int], snapshots: Sequence[JsonObject]) -> JsonObject:
-    """Name snapshots: the newest one, and those of tagged Versions.
+    """Return the refs of snapshots: the newest one, and those of tagged Versions.
 
     A Version without a snapshot of its own has the rows of the last one before it.
     """
@@ -304,9 +304,9 @@ def _refs(tags: Mapping[str, int], snapshots: Sequence[JsonObject]) -> JsonObjec
 def _sort_orders(
     table: TableDescription, known: Sequence[JsonObject]
 ) -> tuple[list[JsonObject], int]:
-    """Return all sort orders but the empty one, and the id of the one that writers are asked for.
+    """Return all sort orders except the empty one, and the id of the default one.
 
-    All files are in the order of the key, so no other one is asked for: see
+    All files are in the order of the key, so only leading key columns can be the default: see
     `neve.catalog.sort_order`, CATALOG-36.
     """
     schema = table.schema

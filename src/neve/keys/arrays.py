@@ -20,13 +20,13 @@ _OFFSETS_END: Final = 1 << 31
 
 
 def key_spans(keys: KeyArray) -> tuple[Bytes, Positions, Positions]:
-    """Return the memory that keys lie in, and where in it each begins and ends."""
+    """Return the memory that holds the keys, and where in it each begins and ends."""
     if isinstance(keys, pa.FixedSizeBinaryArray):
         width = keys.type.byte_width
         edges = np.arange(len(keys) + 1, dtype=np.int64) * width
         return fixed_bytes(keys, width=width).reshape(-1), edges[:-1], edges[1:]
     _, offsets, values = keys.buffers()
-    if offsets is None or not len(keys):  # an empty array may come without buffers
+    if offsets is None or not len(keys):  # an empty array may have no buffers
         return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
     element = np.int64 if isinstance(keys, pa.LargeBinaryArray) else np.int32
     edges = np.frombuffer(memoryview(offsets), element)
@@ -36,7 +36,7 @@ def key_spans(keys: KeyArray) -> tuple[Bytes, Positions, Positions]:
 
 
 def concat_keys(pieces: Sequence[KeyArray]) -> KeyArray:
-    """Join key arrays, at least one: large ones when any of them is, or their sum must be."""
+    """Join key arrays, at least one; the result is large when any of them is or their sum is."""
     if len(pieces) == 1:
         return pieces[0]
     is_large = any(isinstance(piece, pa.LargeBinaryArray) for piece in pieces)
@@ -53,7 +53,7 @@ def as_large(keys: KeyArray) -> KeyArray:
 
 
 def same_keys(left: KeyArray, right: KeyArray) -> Flags:
-    """Return place by place whether two arrays of one length have the same key."""
+    """Return for each place whether two arrays of one length have the same key."""
     if left.type != right.type:
         left, right = as_large(left), as_large(right)
     return pc.equal(left, right).to_numpy(zero_copy_only=False)
@@ -67,7 +67,7 @@ def key_at(keys: KeyArray, place: int) -> bytes:
 
 
 def key_objects(keys: KeyArray) -> list[bytes]:
-    """Return each key as bytes of its own."""
+    """Return each key as a bytes object."""
     return cast("list[bytes]", keys.to_numpy(zero_copy_only=False).tolist())
 
 
@@ -84,6 +84,6 @@ def keys_ascend(keys: KeyArray) -> bool:
 
 
 def within(keys: KeyArray, key_min: bytes, key_max: bytes) -> slice:
-    """Return the stretch of ascending keys from `key_min` up to and with `key_max`."""
+    """Return the stretch of ascending keys from `key_min` to `key_max`, both included."""
     start = key_place(keys, key_min)
     return slice(start, max(start, key_place(keys, key_max, after=True)))

@@ -1,4 +1,4 @@
-"""KeyColumn: which Arrow types may be in a primary key, and one value to its bytes and back.
+"""KeyColumn: the Arrow types a primary key may have, and one value to its bytes and back.
 
     kind        Arrow types                                        bytes in a key
     BOOL        bool                                               1
@@ -13,14 +13,14 @@
     TEXT        string                                             varies
     BINARY      binary                                             varies
 
-What the bytes are is in `neve.keys.encoding`.
+`neve.keys.encoding` describes the bytes.
 
 `value_codec` picks the functions once per column, so that encoding a key does not look at types
-again. Which Python values fit a type, and what they mean, is the same as in rows and defined in
-`neve.model.scalar_values`; a key refuses NULL and NaN besides. Encoding a decoded value makes the
-same bytes: a date or timestamp that Python cannot hold is an int both ways.
+again. A key accepts the same Python values as a row, see `neve.model.scalar_values`, except NULL
+and NaN. Encoding a decoded value returns the same bytes: a date or timestamp that Python cannot
+hold is an int both ways.
 
-A value of exactly the class that is expected takes the quick way here. All others are converted.
+A value of exactly the expected class takes the quick way. All others are converted.
 """
 
 import math
@@ -100,12 +100,12 @@ class KeyColumn:
                 f"key column {shown(name)} takes {width} bytes",
                 limit=KEY_BYTES_MAX,
                 actual=width,
-                hint=f"A whole key has at most {KEY_BYTES_MAX} bytes",
+                hint=f"Use a narrower column: a whole key has at most {KEY_BYTES_MAX} bytes",
             )
         return cls(name=name, type=key_type, kind=kind, width=width)
 
     def refuses(self, what: str, *, hint: str, row: int | None = None) -> SchemaMismatch:
-        """Make the error for a value this column cannot hold; `what` continues its name."""
+        """Return the error for a value this column cannot hold; `what` continues its name."""
         return SchemaMismatch(
             f"key column {shown(self.name)} ({shown_type(self.type)}) {what}",
             column=self.name,
@@ -144,16 +144,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY_MICROSECONDS: Final = 86_400_000_000
 
-# Wider than any decimal128 can be, so that only real loss of digits is reported as inexact.
+# Wider than any decimal128, so that only a real loss of digits is reported as inexact.
 _EXACT: Final = Context(prec=100, traps=[Inexact, InvalidOperation])
 
 
 @dataclass(frozen=True, slots=True)
 class ValueCodec:
-    """How one column's values become bytes and come back.
+    """How one column's values become bytes and are read again.
 
-    `decode` takes the value's bytes, for text and binary without escapes and terminator, and the
-    offset they came from, which a Corruption names.
+    `decode` takes the value's bytes, for text and binary without escapes and terminator, and their
+    offset, which a Corruption names.
     """
 
     encode: EncodeValue
@@ -189,9 +189,9 @@ def value_codec(column: KeyColumn) -> ValueCodec:
 
 
 def unescape(key: bytes, start: int) -> tuple[bytes, int]:
-    """Read one text or binary value at `start`; returns its bytes and where the next one begins."""
+    """Return the bytes of the text or binary value at `start`, and where the next one begins."""
     end = start
-    # One turn per NUL byte of the value: a key is at most 65,535 bytes.
+    # One iteration per NUL byte of the value: a key is at most 65,535 bytes.
     while True:
         end = key.find(NUL, end)
         pair = key[end : end + 2]
@@ -205,12 +205,12 @@ def unescape(key: bytes, start: int) -> tuple[bytes, int]:
 
 
 def _converter(column: KeyColumn) -> ToRaw:
-    """Return the function that checks any value and makes its raw form, or SchemaMismatch."""
+    """Return the function from any value to its raw form; it raises SchemaMismatch."""
     to_raw = scalar_form(column.type).to_raw
 
     def convert(value: object) -> Raw:
         if value is None:
-            raise column.refuses("is NULL", hint="A key column always has a value: give it one")
+            raise column.refuses("is NULL", hint="Pass a value: a key column is never NULL")
         try:
             return to_raw(value)
         except Unfit as unfit:
@@ -260,7 +260,7 @@ def _integer_codec(column: KeyColumn) -> ValueCodec:
     bias = 1 << (8 * width - 1)
     convert = _converter(column)
 
-    # Written out instead of calling `_signed_bytes`: this is the most common key of all.
+    # Inlines `_signed_bytes`: this is the most common key of all.
     def encode(value: object) -> bytes:
         try:
             if type(value) is int:
@@ -287,14 +287,14 @@ def _float_codec(column: KeyColumn) -> ValueCodec:
         number = value if type(value) is float else cast("float", convert(value))
         if math.isnan(number):
             raise column.refuses(
-                "is NaN", hint="A key has an order and NaN has none: give a number"
+                "is NaN", hint="Pass a number: a key has an order and NaN has none"
             )
         try:
             piece = layout.pack(number)
         except OverflowError:
             piece = layout.pack(convert(value))
         bits = int.from_bytes(piece, "big")
-        # Zero is looked for in the stored width: a tiny double may round to the float32 -0.0.
+        # Zero is tested in the stored width: a tiny double may round to the float32 -0.0.
         if bits & sign and bits != sign:
             return (bits ^ ones).to_bytes(width, "big")
         return (bits | sign).to_bytes(width, "big")
@@ -317,7 +317,7 @@ def _decimal_codec(column: KeyColumn) -> ValueCodec:
     convert = _converter(column)
 
     def encode(value: object) -> bytes:
-        # The same two's complement, in the other direction and with its sign flipped.
+        # The same two's complement, byte-swapped and with its sign flipped.
         stored = cast("bytes", convert(value))
         return bytes((stored[-1] ^ 0x80,)) + stored[-2::-1]
 
@@ -372,7 +372,7 @@ def _timestamp_codec(column: KeyColumn) -> ValueCodec:
     in_nanoseconds = column.type.unit == "ns"
     to_bytes = _signed_bytes(column)
     convert = _converter(column)
-    # A datetime, or the number itself where the column counts nanoseconds.
+    # A datetime, or the number itself in a nanosecond column.
     expected, quick = scalar_form(column.type).python_type, scalar_form(column.type).quick
     first = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
     last = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND

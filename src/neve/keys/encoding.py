@@ -11,19 +11,19 @@ A user key is the concatenation of its columns, in primary-key order; all number
     string (UTF-8), binary            each 00 written as 00 FF, then 00 00
 
 KEYS-1  Bytewise order of keys is the order of the tuples of their values.
-KEYS-2  No key is the prefix of another key of the same columns, so whatever follows a key (a
-    sequence number, a length) never changes the order of different keys.
+KEYS-2  No key is the prefix of another key of the same columns, so what follows a key (a sequence
+    number, a length) never changes the order of different keys.
 KEYS-3  Equal values are one key: −0.0 is written as +0.0, decimals in the column's scale,
     timestamps as UTC. There is no NULL and no NaN in a key.
 KEYS-4  Decoding accepts exactly the bytes that encoding makes; all else is Corruption.
 
-An internal key adds which write of the key is meant, newest first:
+An internal key adds one write of the key, newest first:
 
     ┌──────────┬────────────────────────────────────────────┐
     │ user key │ u64 = ((2^56 − 1 − sequence) << 8) | op     │  op: 0 delete, 1 put
     └──────────┴────────────────────────────────────────────┘
 
-Sequence 2^56 − 1 is never given to a write: eight zero bytes after a user key sort before all
+Sequence 2^56 − 1 is never assigned to a write: eight zero bytes after a user key sort before all
 its writes, and the user key alone before those.
 """
 
@@ -72,7 +72,7 @@ class KeyEncoder:
     def __init__(self, types: Sequence[pa.DataType], names: Sequence[str]) -> None:
         if not types or len(types) != len(names) or len(set(names)) != len(names):
             raise InvalidArgument(
-                f"{len(types)} key types and {len(set(names))} different names were given",
+                f"{len(types)} key types for {len(set(names))} different names",
                 hint="Pass one type and one name for each key column, and at least one",
             )
         self._columns = tuple(map(KeyColumn.of, names, types))
@@ -102,7 +102,7 @@ class KeyEncoder:
 
     @property
     def width(self) -> int | None:
-        """Bytes of every key, or None when it varies."""
+        """Bytes of every key, or None when they vary."""
         return self._width
 
     def encode(self, values: Sequence[object]) -> bytes:
@@ -171,7 +171,7 @@ class KeyEncoder:
         is_text = isinstance(values, str | bytes | bytearray | memoryview)
         if is_text or not isinstance(values, Sequence):
             raise InvalidArgument(
-                f"key values are given as {type(values).__name__}",
+                f"key values are {type(values).__name__}, not a tuple",
                 hint=f"Pass a tuple of {listed(self.names)}",
             )
         if not at_least <= len(values) <= len(self._encoders):
@@ -200,7 +200,7 @@ def internal_key(user_key: bytes, sequence: int, op: KeyOp) -> bytes:
 
 
 def split_internal_key(key: bytes) -> tuple[bytes, int, KeyOp]:
-    """Return user key, sequence and operation; raises Corruption for what no write has made."""
+    """Return user key, sequence and operation; raises Corruption for what no write made."""
     at = len(key) - _TAG_BYTES
     if at < 0:
         raise Corruption(f"internal key has only {len(key)} bytes", offset=0)
@@ -208,14 +208,12 @@ def split_internal_key(key: bytes) -> tuple[bytes, int, KeyOp]:
     sequence = _SEQUENCE_TOP - (tag >> 8)
     op = tag & 0xFF
     if sequence > SEQUENCE_MAX or op not in _OPS:
-        raise Corruption(
-            f"internal key ends in {key[at:].hex()}, which no write ends in", offset=at
-        )
+        raise Corruption(f"internal key ends in {key[at:].hex()}, which is not a write", offset=at)
     return key[:at], sequence, KeyOp(op)
 
 
 def _assembler(encoders: Sequence[EncodeValue]) -> Callable[[Sequence[object]], bytes]:
-    """Write the loop over columns out for the short keys nearly every table has."""
+    """Unroll the loop over columns for the short keys of most tables."""
     match encoders:
         case [only]:
             return lambda values: only(values[0])
@@ -237,5 +235,5 @@ def _check_length(key_bytes: int) -> None:
             f"a key of {key_bytes} bytes",
             limit=KEY_BYTES_MAX,
             actual=key_bytes,
-            hint=f"A key has at most {KEY_BYTES_MAX} bytes: use shorter key values",
+            hint=f"Use shorter key values: a key has at most {KEY_BYTES_MAX} bytes",
         )

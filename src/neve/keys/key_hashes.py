@@ -1,23 +1,22 @@
 """KeyHashes: keys as unsigned 64-bit numbers, which one array holds and one search finds.
 
-A key of at most eight bytes, the same number for every row of the table, is its own word, read as
-a big-endian number. The order of words is then the order of keys, and a word that is found is the
-key: the words are exact.
+Keys of a fixed width of at most eight bytes are their own words, read as big-endian numbers. The
+order of words is then the order of keys, and a word identifies its key: the words are exact.
 
 Every other key is hashed: the word is the first half of its MurmurHash3 x64 128 with seed 0, as
-`mmh3` computes it for one key. Two keys may share a word, so that each finding has to be compared
-with the row's own key.
+`mmh3` computes it for one key. Two keys may share a word, so each match has to be compared with the
+row's own key.
 
 KEYS-5  `word(key)` is what `words` returns for the same key in a column.
-KEYS-6  Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
+KEYS-6  Words are stored (see `neve.sstable.index_file`): the word of a key never changes.
 
 How `words` hashes a column without a loop over rows:
 
-1. A key is seen as blocks of sixteen bytes, each two little-endian words, and a tail that zeros
-   fill up. Zeros change nothing: a word of zeros is mixed into the hash as zero.
-2. Turn n of the loop mixes block n of all keys that have one. Turns follow the longest key, and
-   keys that have ended are left out, so the work follows the bytes.
-3. Rows are taken some ten thousand at a time: their words then stay in the processor's cache.
+1. A key is blocks of sixteen bytes, each two little-endian words, and a tail padded with zeros.
+   Zeros change nothing: a word of zeros is mixed into the hash as zero.
+2. Iteration n mixes block n of all keys that have one. The longest key decides the iterations, and
+   keys that have ended are left out, so the work is linear in the bytes.
+3. About ten thousand rows are hashed at a time: their words then stay in the processor's cache.
 """
 
 from typing import Final, TypeAlias
@@ -72,13 +71,13 @@ class KeyHashes:
     def first_word(self, key: bytes, *, after: bool = False) -> int:
         """Return the lowest word whose key is not below `key`, or is above it when `after`.
 
-        Only where words are exact. `key` may be any bytes, such as the bound of a range; the answer
-        for bytes above every key is one past the highest word.
+        Only where words are exact. `key` may be any bytes, such as the bound of a range; for bytes
+        above every key, the result is one past the highest word.
         """
         assert self.is_exact, "hashed words have no order"
         width = self.key_width
         word = int.from_bytes(key[:width].ljust(width, b"\0"))
-        # A key that is the beginning of longer bytes sorts before them.
+        # A key that is a prefix of longer bytes sorts before them.
         return word + (len(key) > width or (after and len(key) == width))
 
     def words(self, keys: KeyArray) -> Words:
@@ -89,7 +88,7 @@ class KeyHashes:
 
 
 def exact_words(keys: KeyArray, *, width: int) -> Words:
-    """Return keys of a fixed width of at most eight bytes as the numbers whose order is theirs."""
+    """Return keys of a fixed width of at most eight bytes as numbers of the same order."""
     assert width <= WORD_BYTES, "a word holds eight bytes"
     lines = fixed_bytes(keys, width=width)
     if width < WORD_BYTES:
@@ -107,7 +106,7 @@ def exact_word(key: bytes) -> int:
 def _hashes(keys: KeyArray) -> Words:
     memory, starts, ends = key_spans(keys)
     lengths = ends - starts
-    # Eight bytes can be read from each place where a byte of a key lies, and from the end.
+    # Padded, so that eight bytes can be read at every byte of a key, and at the end.
     padded = np.zeros(len(memory) + _BLOCK_BYTES, np.uint8)
     padded[: len(memory)] = memory
     at_byte = np.ndarray((len(memory) + WORD_BYTES,), "<u8", padded, strides=(1,))
@@ -124,7 +123,7 @@ def _murmur3(at_byte: Words, starts: Positions, lengths: Positions) -> Words:
     blocks = lengths // _BLOCK_BYTES
     longest = int(blocks.max(initial=0))
     shortest = int(blocks.min(initial=longest))
-    # Bounded by KEY_BYTES_MAX / 16 turns.
+    # At most KEY_BYTES_MAX / 16 iterations.
     for turn in range(longest):
         if turn < shortest:
             low, high = _mix(low, high, at_byte, starts + turn * _BLOCK_BYTES)
@@ -135,7 +134,7 @@ def _murmur3(at_byte: Words, starts: Positions, lengths: Positions) -> Words:
     tails = starts + blocks * _BLOCK_BYTES
     left = lengths % _BLOCK_BYTES
     if int(left.max(initial=0)) > WORD_BYTES:
-        # A key without a second word keeps nothing of what follows its first.
+        # A key without a second word ignores what follows its first.
         seconds = np.where(left > WORD_BYTES, tails + WORD_BYTES, 0)
         high ^= _mixed_high(at_byte[seconds] & _KEPT[np.maximum(left - WORD_BYTES, 0)])
     low ^= _mixed_low(at_byte[tails] & _KEPT[np.minimum(left, WORD_BYTES)])

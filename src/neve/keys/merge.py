@@ -3,24 +3,24 @@
 A run is a sequence of pieces whose keys follow one another: a file of level 0, the files of a
 higher level and partition, the rows in memory. Ascending:
 
-    run 1    ─ a d f ─│─ h k …               read: a d f, b c; what follows lies after f and c
+    run 1    ─ a d f ─│─ h k …               read: a d f, b c; the rest comes after f and c
     run 2    ─ b c ─│─ g i …
     run 3               m … (not opened)     nearest key it can have: m
 
-1. A heap has the runs by the nearest key that each can still bring: the bound of a file that is not
-   opened, or the last key that was read.
+1. A heap orders the runs by the nearest key that each can still have: the bound of a file that is
+   not open, or the last key that was read.
 2. Read the next piece of the nearest run, until the nearest run is one that was read already, and
    enough rows for a window are held. So a file is not opened before its keys are reached.
-3. Rows up to the nearest key are complete: take them from all pieces as one window. Whatever is
-   still to be read comes after them.
+3. Rows up to the nearest key are complete: take them from all pieces as one window. All unread rows
+   come after them.
 4. Sort the rows of a window once, unless its pieces follow each other without overlap.
 
 Descending is the same from the other end.
 
 Work: each row is sorted once, in a window of all runs, and each window takes some rows of each held
-piece; so the rows of a window grow with the number of pieces held, and the work stays linear in the
-rows. Memory: one piece of each run that overlaps others, and a window. A limit ends reading as soon
-as that many rows are complete.
+piece; so the rows of a window grow with the number of pieces, and the work is linear in the rows.
+Memory: one piece of each run that overlaps others, and a window. A limit stops reading as soon as
+that many rows are complete.
 """
 
 import heapq
@@ -54,7 +54,7 @@ _SMALL_ROWS: Final = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSize:
-    """How much is read for a window, beyond one piece of each run that overlaps others."""
+    """How much to read for a window, beyond one piece of each run that overlaps others."""
 
     rows: int = 65_536
     bytes: int = 32 << 20
@@ -102,7 +102,7 @@ def ordered_blocks(
     for window in ordered_windows(runs, size=size):
         for blocks, order in _arranged([block for _, block in window]):
             yield _joined(blocks, order)
-            # Rows that were handed on are let go of before the next pieces are read.
+            # Yielded rows are released before the next pieces are read.
             blocks.clear()
         window.clear()
 
@@ -138,16 +138,16 @@ class _Descends:
 
 
 _Rank: TypeAlias = int | bytes | _Descends
-"""A key so that the one that comes first in the merge is the smallest."""
+"""A key in merge order: the one that comes first is the smallest."""
 _Bound: TypeAlias = tuple[_Rank, bool]
-"""What is complete: rows before a key, and those of the key as well when true.
+"""The complete rows: those before a key, and those of the key as well when true.
 
 A row has the bound of its key and false: it is complete when that is below the bound.
 """
 
 
 class _Run:
-    """One run on its way: the nearest key of what is to come, and where its pieces come from."""
+    """The state of one run: its nearest unread key, and the source of its pieces."""
 
     __slots__ = ("_ahead", "_pieces", "_sources", "is_read", "nearest", "number")
 
@@ -159,11 +159,11 @@ class _Run:
         self.nearest: SortKey | None = None
         """None: the run has ended."""
         self.is_read = False
-        """Whether a row of the nearest key was read: all that follows comes after it."""
+        """Whether a row of the nearest key was read: all unread rows come after it."""
         self._open_next()
 
     def look_ahead(self) -> bool:
-        """Return whether the file at hand has another piece; otherwise step to the next file."""
+        """Return whether the current file has another piece; otherwise step to the next file."""
         if self._ahead is None:
             self._ahead = next(self._pieces, None)
             if self._ahead is None:
@@ -171,7 +171,7 @@ class _Run:
         return self._ahead is not None
 
     def load(self) -> Block | None:
-        """Read the piece that was seen ahead; None when it has no row that is wanted."""
+        """Read the next piece; None when no row of it is wanted."""
         assert self._ahead is not None
         load, self._ahead = self._ahead, None
         block = load()
@@ -190,7 +190,7 @@ def _lazily(pieces: Callable[[], Iterable[LoadBlock]]) -> Iterator[LoadBlock]:
 
 @dataclass(slots=True)
 class _Held:
-    """Rows that were read and not yet given."""
+    """Rows that were read and not yet yielded."""
 
     number: int
     block: Block
@@ -200,7 +200,7 @@ class _Held:
 
 
 class _Merge:
-    """Runs on their way, by their nearest keys, and the pieces that are held."""
+    """The runs by their nearest keys, and the pieces that are held."""
 
     def __init__(
         self,
@@ -223,9 +223,9 @@ class _Merge:
         self._row_count = 0
         self._byte_count = 0
         self._last: _Bound | None = None
-        """The last row that is held; None: none is."""
+        """The last row that is held, or None."""
         self._given: _Bound | None = None
-        """What the windows so far have."""
+        """Rows of the windows so far."""
         self._limit_row: _Bound | None = None
         """With a limit: a row up to which that many rows are held."""
 
@@ -238,7 +238,7 @@ class _Merge:
             yield self._cut()
 
     def _load(self) -> None:
-        """Read pieces until the rows before all that is still to come are worth a window."""
+        """Read pieces until the complete rows are enough for a window."""
         loaded = 0
         wanted = max(self._size.rows, len(self._held) * _ROWS_PER_PIECE)
         if self._limit is not None:
@@ -247,7 +247,7 @@ class _Merge:
             rank, is_read, _, run = self._heap[0]
             if self._has_limit_rows():
                 return
-            # A run that was read holds rows up to its bound, unless these were given already.
+            # A run that was read holds rows up to its bound, unless these were yielded already.
             completes = self._last is not None and (
                 (self._given is None or self._given < (rank, is_read))
                 if is_read
@@ -281,7 +281,7 @@ class _Merge:
             self._limit_row = min(self._limit_row, self._row(near))
 
     def _step(self, run: _Run) -> None:
-        """Put the nearest run, which has changed, where it belongs now."""
+        """Move the nearest run, which has changed, to its new place."""
         if run.nearest is None:
             heapq.heappop(self._heap)
         else:
@@ -367,7 +367,7 @@ class _Merge:
 def _arranged(blocks: Sequence[Block]) -> Iterator[tuple[list[Block], Positions | None]]:
     """Yield blocks that together come next, ascending, and the order of their rows.
 
-    Without an order they are in it already.
+    The order is None when they are sorted already.
     """
     ascending = sorted(blocks, key=lambda block: (block[1].at(0),))
     if _are_apart(ascending):
@@ -378,7 +378,7 @@ def _arranged(blocks: Sequence[Block]) -> Iterator[tuple[list[Block], Positions 
     elif sum(rows.nbytes for rows, _ in ascending) <= SORTED_BYTES_MAX:
         yield ascending, merged_order([keys for _, keys in ascending])
     else:
-        # Keys overlap, so the longest block has two rows at least, and both halves are smaller.
+        # Keys overlap, so the longest block has at least two rows, and both halves are smaller.
         longest = max((keys for _, keys in ascending), key=len)
         middle = longest.at((len(longest) - 1) // 2)
         places = [keys.count_below(middle, inclusive=True) for _, keys in ascending]
@@ -392,7 +392,7 @@ def _arranged(blocks: Sequence[Block]) -> Iterator[tuple[list[Block], Positions 
 def _are_apart(ascending: Sequence[Block]) -> bool:
     """Return whether blocks, by their smallest keys, follow each other without overlap."""
     pairs = pairwise(keys for _, keys in ascending)
-    # Tuples, since two keys are of one kind, which their type does not say.
+    # Tuples: all keys are of one kind, which their static type does not say.
     return all((left.at(-1),) < (right.at(0),) for left, right in pairs)
 
 
@@ -403,7 +403,7 @@ def _joined(blocks: Sequence[Block], order: Positions | None) -> Block:
 
 def _concatenated(blocks: Sequence[Block]) -> pa.Table:
     rows = pa.concat_tables([rows for rows, _ in blocks])
-    # Arrow takes rows out of few chunks as fast as out of one, but not out of many.
+    # Arrow takes rows from a few chunks as fast as from one, but not from many.
     return rows.combine_chunks() if rows.num_rows < _SMALL_ROWS * len(blocks) else rows
 
 

@@ -3,11 +3,11 @@
 Keys of a fixed width of at most eight bytes are numbers (see `neve.keys.key_hashes`), and the order
 of the numbers is theirs. All other keys are compared by their bytes:
 
-1. Leave out the bytes with which all keys begin.
+1. Skip the prefix that all keys share.
 2. Read the next eight bytes of each key as one big-endian number, zeros after its end, and sort
    the numbers. Keys mostly come as a few runs that ascend, and a stable sort only merges those.
-3. Sort rows whose numbers are the same among themselves by the next eight bytes, and so on. Most
-   of them are two rows of one key, which are in order already.
+3. Sort rows of the same number by the next eight bytes, and so on. Most of them are two rows of one
+   key, which are in order already.
 4. Keys that differ only by zeros at their end are the same number: the shorter one comes first.
 
         key       6e 75 6d 62 65 72 37   seven bytes; the order of numbers is that of the bytes:
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import Corruption
+from neve.errors import Corruption, Phrase, Wording
 from neve.keys.arrays import (
     Flags,
     Positions,
@@ -42,15 +42,15 @@ SortKey: TypeAlias = int | bytes
 _KEPT: Final = np.array(
     [(1 << 64) - (1 << 8 * (WORD_BYTES - count)) for count in range(WORD_BYTES + 1)], np.uint64
 )
-# Keys that are the same for longer than this many words are left to Arrow.
+# Arrow sorts keys that are the same for more than this many words.
 _TURNS_MAX: Final = 16
 
 
 class RowKeys:
     """Ascending keys of rows: numbers where a number holds a key, otherwise bytes; immutable.
 
-    With numbers, the same keys may be kept as bytes. Such keys are bytes for all who ask, and
-    numbers only where many of them are compared.
+    With numbers, the same keys may also be kept as bytes. Callers then see the bytes; the numbers
+    are only used to compare many keys.
     """
 
     __slots__ = ("_encoded", "_keys")
@@ -61,7 +61,7 @@ class RowKeys:
 
     @classmethod
     def of(cls, encoded: KeyArray) -> "RowKeys":
-        """Return keys that keep their bytes, in the form in which they are compared fastest."""
+        """Return keys that keep their bytes, in the form that compares fastest."""
         if isinstance(encoded, pa.FixedSizeBinaryArray) and encoded.type.byte_width <= WORD_BYTES:
             return cls(exact_words(encoded, width=encoded.type.byte_width), encoded)
         return cls(encoded)
@@ -79,7 +79,7 @@ class RowKeys:
 
     @property
     def keeps_bytes(self) -> bool:
-        """Whether the keys can be had as bytes."""
+        """Whether the keys were kept as bytes."""
         return self._encoded is not None or self.words is None
 
     @property
@@ -94,14 +94,14 @@ class RowKeys:
         return key_at(self.encoded, place)
 
     def between(self, start: int, stop: int) -> "RowKeys":
-        """Return the keys from a place up to another."""
+        """Return the keys between two places."""
         encoded = None if self._encoded is None else self._encoded.slice(start, stop - start)
         if isinstance(self._keys, np.ndarray):
             return RowKeys(self._keys[start:stop], encoded)
         return RowKeys(self._keys.slice(start, stop - start))
 
     def filtered(self, kept: Flags) -> "RowKeys":
-        """Return the keys that are kept."""
+        """Return the keys that a mask keeps."""
         return self.taken(np.flatnonzero(kept))
 
     def taken(self, places: Positions) -> "RowKeys":
@@ -129,7 +129,7 @@ class RowKeys:
 
     @staticmethod
     def joined(parts: Sequence["RowKeys"]) -> "RowKeys":
-        """Return the keys of parts one after another, which need not ascend."""
+        """Return the concatenated keys of parts, which need not ascend."""
         if len(parts) == 1:
             return parts[0]
         words = [part.words for part in parts if part.words is not None]
@@ -141,7 +141,7 @@ class RowKeys:
 
 
 def merged_order(parts: Sequence[RowKeys]) -> Positions:
-    """Return the order by key of the rows of parts that follow one another.
+    """Return the order by key of the rows of consecutive parts.
 
     Raises Corruption when a key occurs twice.
     """
@@ -169,9 +169,9 @@ def paired_order(left: Sequence[RowKeys], right: Sequence[RowKeys]) -> tuple[Pos
 
 
 def order_of(parts: Sequence[RowKeys]) -> tuple[Positions, Flags]:
-    """Return the order of keys in ascending parts, equal ones as they come.
+    """Return the order of keys in ascending parts; the sort is stable.
 
-    The flags, one for each place in the order but the last, say where the next key is the same.
+    The flags, one for each place in the order except the last, say where the next key is the same.
     """
     words = [part.words for part in parts if part.words is not None]
     if len(words) < len(parts):
@@ -181,11 +181,11 @@ def order_of(parts: Sequence[RowKeys]) -> tuple[Positions, Flags]:
 
 
 def byte_order(parts: Sequence[KeyArray]) -> tuple[Positions, Flags]:
-    """Return what `order_of` does, for keys as bytes in ascending parts."""
+    """Return the same as `order_of`, for keys as bytes in ascending parts."""
     filled = [part for part in parts if len(part)]
     if sum(map(len, filled)) <= 1:
         return np.arange(len(filled)), np.zeros(0, np.bool_)
-    # All keys lie between the first of some part and the last of some.
+    # All keys lie between the lowest first key and the highest last key of the parts.
     lowest = min(key_at(part, 0) for part in filled)
     highest = max(key_at(part, -1) for part in filled)
     return _order_of_bytes(concat_keys(filled), lowest, highest, is_stable=True)
@@ -226,7 +226,7 @@ def _order_of_bytes(
     bytes_of = _KeyBytes(keys)
     skipped = _alike(lowest, highest)
     order, is_same = _order_of_words(bytes_of.words(None, skipped), is_stable=is_stable)
-    # Bounded: as many turns as the longest keys that are alike have words.
+    # Bounded by the words of the longest prefix that two keys share.
     for turn in range(1, _TURNS_MAX + 1):
         if not is_same.any():
             return order, is_same
@@ -239,7 +239,7 @@ def _order_of_bytes(
 
 
 class _KeyBytes:
-    """Bytes of keys, from which a word can be read at any place."""
+    """Bytes of keys, padded so that a word can be read at any place."""
 
     __slots__ = ("_at_byte", "_end", "_starts", "lengths")
 
@@ -266,7 +266,7 @@ class _KeyBytes:
 
 
 class _Tied:
-    """Rows that are the same as a neighbour as far as they were compared."""
+    """Rows that equal a neighbour as far as they were compared."""
 
     __slots__ = ("_begins", "_order", "_places", "rows")
 
@@ -281,7 +281,7 @@ class _Tied:
         self.rows: Positions = order[self._places]
 
     def sorted_by(self, numbers: Words) -> tuple[Positions, Flags]:
-        """Return the order, and what is the same, once numbers of these rows were compared too."""
+        """Return the order, and the rows still equal, after comparing these numbers too."""
         is_ascending = (numbers[:-1] <= numbers[1:]) | self._begins[1:]
         order = self._order
         if not is_ascending.all():
@@ -295,7 +295,7 @@ class _Tied:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """Return with how many bytes both begin."""
+    """Return the length of the common prefix."""
     count = min(len(one), len(other))
     differ = np.frombuffer(one, np.uint8, count) != np.frombuffer(other, np.uint8, count)
     return int(differ.argmax()) if differ.any() else count
@@ -314,5 +314,5 @@ def _repeated(parts: Sequence[RowKeys], row: int) -> Corruption:
     shown = f"{key:016x}" if isinstance(key, int) else key.hex()
     return Corruption(
         f"two live rows have the key {shown}",
-        hint="Run verify, and write the row of this key again: one of the two is stale",
+        hint=Wording(Phrase.WRITE_AGAIN),
     )

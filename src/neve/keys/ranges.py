@@ -14,7 +14,7 @@ from neve.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Every key from `start` up to, and without, `end`."""
+    """Every key from `start`, inclusive, to `end`, exclusive."""
 
     start: bytes | None = None
     end: bytes | None = None
@@ -39,7 +39,7 @@ class KeyRange:
     @staticmethod
     def after(prefix: bytes) -> bytes | None:
         """Return the smallest key above every key that begins with `prefix`, or None."""
-        # FF has no successor at its own place, so the carry moves to the byte before it.
+        # FF has no successor, so the carry moves to the byte before it.
         shortened = prefix.rstrip(b"\xff")
         if not shortened:
             return None

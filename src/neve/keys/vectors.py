@@ -9,11 +9,11 @@ A key is cut into segments: runs of fixed-width columns, and columns whose width
 
 Encoding: a run is one packed NumPy record per row whose big-endian fields are filled column by
 column. Arrow then joins runs, texts and terminators in one pass; only texts that hold a NUL byte
-are copied before that, to escape it. A key that is a single run is returned as it was filled.
+are copied before that, to escape it. A key that is a single run is returned as it is.
 
-Decoding: one pass finds every NUL byte that no FF follows. For each row the first of these at or
-after the beginning of a text is where that text ends, so the ends of all rows are found by one
-sorted search, and Arrow copies the texts between.
+Decoding: one pass finds every NUL byte that no FF follows. The first of these at or after the
+beginning of a text is its end, so one sorted search finds the ends of all rows, and Arrow copies
+the texts between.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ _OFFSET_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbouring fixed-width columns, and the packed record of one row; fields "0", "1", …."""
+    """Adjacent fixed-width columns, and the packed record of one row; fields "0", "1", …."""
 
     columns: tuple[KeyColumn, ...]
     record: np.dtype[np.void]
@@ -190,15 +190,15 @@ def _record_of(columns: Sequence[KeyColumn]) -> np.dtype[np.void]:
 def _checked(column: KeyColumn, array: ArrowColumn) -> ArrowArray:
     """Return one contiguous array of plain storage, with every value fit for a key."""
     if not isinstance(array, pa.Array | pa.ChunkedArray):
-        raise column.refuses(f"was given {type(array).__name__}", hint="Pass an Arrow array")
+        raise column.refuses(f"got {type(array).__name__}", hint="Pass an Arrow array")
     if array.type != column.type:
         raise column.refuses(
-            f"was given an array of {shown_type(array.type)}",
+            f"got an array of {shown_type(array.type)}",
             hint=f"Cast it to {shown_type(column.type)} first",
         )
     if array.null_count:
         row = pc.index(array.is_null(), pa.scalar(value=True)).as_py()
-        raise column.refuses("is NULL", hint="A key column always has a value", row=row)
+        raise column.refuses("is NULL", hint="Pass a value for each row", row=row)
     whole = _combined(column, array) if isinstance(array, pa.ChunkedArray) else array
     invalid = first_invalid_row(whole)
     if invalid is not None:
@@ -249,7 +249,7 @@ def _ordered_floats(column: KeyColumn, array: ArrowArray) -> Words:
     if nan.any():
         raise column.refuses(
             "is NaN",
-            hint="A key has an order and NaN has none: give a number",
+            hint="Pass a number: a key has an order and NaN has none",
             row=int(nan.argmax()),
         )
     sign = _sign(words)
@@ -262,7 +262,7 @@ def _ordered_floats(column: KeyColumn, array: ArrowArray) -> Words:
 def _ordered_decimals(column: KeyColumn, array: ArrowArray) -> Words:
     halves = _stored(array, _U64, per_row=2).reshape(-1, 2)[:, ::-1].copy()
     halves[:, 0] ^= _sign(halves)
-    # Arrow's validation lets one value of too many digits through, the lowest: -2^127.
+    # Arrow's validation accepts one value of too many digits, the lowest: -2^127.
     lowest = ~halves.any(axis=1)
     if lowest.any():
         raise column.refuses(
@@ -337,7 +337,7 @@ def _stored(
 
 
 def _view(buffer: pa.Buffer | None, element: np.dtype[Element]) -> npt.NDArray[Element]:
-    if buffer is None:  # an empty array may come without buffers
+    if buffer is None:  # an empty array may have no buffers
         return np.empty(0, element)
     usable = buffer.size // element.itemsize
     values: npt.NDArray[Element] = np.frombuffer(buffer, element, count=usable)  # type: ignore[call-overload]
@@ -358,7 +358,7 @@ def _offset_element(text_type: pa.DataType) -> np.dtype[np.signedinteger]:
 
 
 def _offsets(array: ArrowArray) -> npt.NDArray[np.signedinteger]:
-    if not len(array):  # an empty array may come without offsets
+    if not len(array):  # an empty array may have no offsets
         return np.zeros(1, np.int32)
     offsets = _view(array.buffers()[1], _offset_element(array.type))
     return offsets[array.offset : array.offset + len(array) + 1]
@@ -401,7 +401,7 @@ def _check_lengths(keys: ArrowArray) -> None:
             f"the key of row {row} has {lengths[row]} bytes",
             limit=KEY_BYTES_MAX,
             actual=int(lengths[row]),
-            hint=f"A key has at most {KEY_BYTES_MAX} bytes: use shorter key values",
+            hint=f"Use shorter key values: a key has at most {KEY_BYTES_MAX} bytes",
         )
 
 
@@ -427,14 +427,14 @@ def _spans(keys: ArrowArray) -> tuple[Bytes, Positions, Positions]:
 
 
 def _windows(data: Bytes, starts: Positions, width: int) -> Bytes:
-    """Return `width` bytes from each start; the caller has checked that they are there."""
-    if data.size == starts.size * width:  # the windows are all there is: no copy
+    """Return `width` bytes from each start; the caller has checked that they exist."""
+    if data.size == starts.size * width:  # the windows cover the data: no copy
         return data.reshape(-1, width)
     return sliding_window_view(data, width)[starts]
 
 
 def _unescaped_nuls(data: Bytes) -> Positions:
-    """Return, ascending, the NUL bytes that FF does not follow."""
+    """Return the positions of NUL bytes that FF does not follow, ascending."""
     nul, escape = NUL_ESCAPED
     nuls = np.flatnonzero(data == nul).astype(np.int64, copy=False)
     followers = data[np.minimum(nuls + 1, data.size - 1)]
@@ -464,7 +464,7 @@ def _texts(column: KeyColumn, data: Bytes, *, starts: Positions, ends: Positions
             actual=total,
             hint="Decode fewer keys at a time",
         )
-    # Over the same bytes, texts and what lies between them by turns; then every second value.
+    # An array over the same bytes alternates texts and the gaps between; take every second value.
     binary = _binary_type(data.size)
     edges = np.append(np.column_stack((starts, ends)), data.size).astype(_offset_element(binary))
     buffers = [None, _buffer(edges), _buffer(data)]

@@ -10,9 +10,8 @@ What fits what, besides a type itself and everything `normalize_type` maps onto 
     null    → anything nullable
     list, struct, map → the same, recursively; structs by field name, NULL for missing fields
 
-Findings are `Unfit`, with the path below the column. Arrow names no row for most faults. But when
-some rows from the start fit, so do fewer: bisection finds the first bad row, once something is
-known not to fit.
+A misfit raises `Unfit` with the path below the column. Arrow rarely names the row, so bisection
+finds the first bad one: when a prefix of the rows fits, so does every shorter prefix.
 """
 
 from collections.abc import Callable
@@ -37,7 +36,7 @@ from neve.model.schema_view import ArrowArray
 
 
 def first_bad_row(rows: int, is_good: Callable[[int], bool]) -> int:
-    """Return the first bad row; `is_good` judges that many rows from the start, and not all are."""
+    """Return the first bad row, which must exist; `is_good` checks a prefix of that many rows."""
     good, bad = 0, rows
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -54,7 +53,7 @@ _NAIVE: Final = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NS})
 _ZONED: Final = frozenset({TypeKind.TIMESTAMPTZ, TypeKind.TIMESTAMPTZ_NS})
 _BYTES: Final = frozenset({TypeKind.BINARY, TypeKind.FIXED})
 
-# Kinds a target takes besides its own.
+# Kinds a target accepts besides its own.
 _SOURCES: Final[dict[TypeKind, frozenset[TypeKind]]] = {
     TypeKind.INT: _INTEGERS | _FLOATS,
     TypeKind.LONG: _INTEGERS | _FLOATS,
@@ -95,19 +94,19 @@ def fit_column(array: ArrowArray, field: ArrowField) -> ArrowArray:
 
 
 def _way_out(array: ArrowArray, field: ArrowField, *, row: int | None) -> str:
-    """Say what to do: with a value, or with a whole column of another type."""
+    """Return a hint for a bad value, or for a whole column of another type."""
     source = array.type
     if row is not None or not _can_be_cast(array, field.type):
         return f"The column holds {type_name(field.type)}{'' if field.nullable else ', never NULL'}"
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(field.type):
         if source.tz is None:
-            return "Say which zone it is in first: pyarrow.compute.assume_timezone(column, 'UTC')"
+            return "Set its zone first: pyarrow.compute.assume_timezone(column, 'UTC')"
         return "Drop the zone first: pyarrow.compute.local_timestamp(column)"
     return f"Cast it first: pyarrow.compute.cast(column, {_arrow_words(field.type)})"
 
 
 def _can_be_cast(array: ArrowArray, wanted: pa.DataType) -> bool:
-    """Return whether Arrow casts from type to type at all, if only with loss."""
+    """Return whether Arrow can cast between the types at all, even with loss."""
     if pa.types.is_nested(wanted) or isinstance(wanted, pa.BaseExtensionType):
         return False
     try:
@@ -132,7 +131,7 @@ def _arrow_words(arrow_type: pa.DataType) -> str:
 
 
 def nulls(length: int, arrow_type: pa.DataType) -> ArrowArray:
-    """Make an array of nothing but NULL, without NULL in required fields below."""
+    """Return an array of NULLs whose required child fields hold no NULL."""
     if not pa.types.is_struct(arrow_type):
         return cast("ArrowArray", pa.nulls(length, arrow_type))  # type: ignore[call-overload]
     fields = child_fields(arrow_type)
@@ -146,7 +145,7 @@ def nulls(length: int, arrow_type: pa.DataType) -> ArrowArray:
 
 
 def _fit_foreign(array: ArrowArray, field: ArrowField) -> ArrowArray:
-    # Foreign memory is looked at before any kernel trusts its offsets, texts or decimals.
+    # Validate foreign memory before any kernel trusts its offsets, texts or decimals.
     try:
         array.validate(full=True)
         return _fit(array, field)
@@ -155,9 +154,9 @@ def _fit_foreign(array: ArrowArray, field: ArrowField) -> ArrowArray:
 
 
 def _first_bad_row(array: ArrowArray, field: ArrowField, unfit: Unfit) -> tuple[int | None, Unfit]:
-    """Find the shortest prefix that does not fit: its last row and its finding.
+    """Return the last row of the shortest prefix that does not fit, and why.
 
-    There is no row when even the empty prefix does not fit: then the types are to blame.
+    The row is None when even the empty prefix does not fit: then the types are wrong.
     """
 
     def finding(length: int) -> Unfit | None:
@@ -194,8 +193,8 @@ def _fit(array: ArrowArray, field: ArrowField) -> ArrowArray:
 
 
 def _source_kind(arrow_type: pa.DataType) -> TypeKind | None:
-    """Name what an array may be taken for; None when a table holds nothing like it."""
-    # Unsigned 64-bit columns and the insides of nested ones are judged by their values.
+    """Return the kind an array may be read as; None when a table has no such type."""
+    # Unsigned 64-bit columns and the children of nested ones are checked by their values.
     if pa.types.is_uint64(arrow_type):
         return TypeKind.LONG
     if pa.types.is_struct(arrow_type):
@@ -225,7 +224,7 @@ def _decoded(array: ArrowArray) -> ArrowArray:
 
 
 def _without_views(array: "pa.DictionaryArray[Any, Any]") -> "pa.DictionaryArray[Any, Any]":
-    """Hold the values of a dictionary in a plain array: Arrow takes nothing out of views."""
+    """Return a dictionary array whose values are not views: Arrow cannot decode those."""
     values = array.dictionary
     if pa.types.is_string_view(values.type):
         return pa.DictionaryArray.from_arrays(array.indices, values.cast(pa.large_string()))
@@ -238,11 +237,11 @@ def _fit_primitive(array: ArrowArray, wanted: pa.DataType) -> ArrowArray:
     if array.type == wanted:
         return array
     if pa.types.is_decimal128(wanted) and pa.types.is_integer(array.type):
-        # Through the decimal that holds every integer: Arrow judges the direct cast by types alone.
+        # Cast through the decimal that holds every integer: a direct cast only checks the types.
         return array.cast(pa.decimal128(20, 0)).cast(wanted)
     fitted = array.cast(wanted)
     if pa.types.is_float32(wanted) and pa.types.is_float64(array.type):
-        # Arrow rounds float64 to float32 without a word.
+        # Arrow rounds float64 to float32 silently.
         same = pc.or_(pc.equal(fitted.cast(pa.float64()), array), pc.is_nan(array))
         if not pc.all(same, min_count=0).as_py():
             raise Unfit("float64 value that float32 would round; cast it first if that is meant")
@@ -257,7 +256,7 @@ def _fit_struct(array: "pa.StructArray", wanted: pa.DataType) -> ArrowArray:
     unknown = set(names) - {field.name for field in fields}
     if unknown:
         raise Unfit(f"field {shown(min(unknown))}, which the column does not have")
-    # Flattened, so that what lies under a NULL struct is NULL itself, whatever its memory holds.
+    # Flattened, so that the fields of a NULL struct are NULL, whatever its memory holds.
     children = dict(zip(names, array.flatten(), strict=True))
     fitted = [_fit_child(array, children, field) for field in fields]
     mask = array.is_null() if array.null_count else None
@@ -280,7 +279,7 @@ def _fit_child(
 
 
 def _filled(array: ArrowArray) -> ArrowArray:
-    """Put zeros and empty values in place of NULL.
+    """Replace NULL with zeros and empty values.
 
     Parquet's writer refuses NULL in a required field even where the whole struct is NULL.
     """
@@ -289,13 +288,13 @@ def _filled(array: ArrowArray) -> ArrowArray:
         children = [struct.field(at) for at in range(struct.type.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(child_fields(array.type)))
     if pa.types.is_list(array.type) or pa.types.is_map(array.type):
-        # Fitted just now, so it begins at 0 and its NULL lists are empty.
+        # Just fitted, so its offsets begin at 0 and its NULL lists are empty.
         _, offsets = array.buffers()[:2]
         children = [cast("pa.ListArray[Any]", array).values]
         return pa.Array.from_buffers(array.type, len(array), [None, offsets], children=children)
     if isinstance(array, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(array.type, _filled(array.storage))
-    # Of every remaining type this is one zero, or one empty value.
+    # For every remaining type this is a zero or an empty value.
     buffers = [None, pa.py_buffer(bytes(_ZERO_BYTES)), pa.py_buffer(b"")]
     zero = pa.Array.from_buffers(array.type, 1, buffers[: array.type.num_buffers])
     return cast("ArrowArray", array.fill_null(zero[0]))
@@ -310,7 +309,7 @@ def _fit_list(array: "pa.ListArray[Any]", wanted: pa.DataType) -> ArrowArray:
 
 def _fit_map(array: ArrowArray, wanted: pa.DataType) -> ArrowArray:
     key, value = child_fields(wanted)
-    # A map is stored as a list of key-value structs; only as that can it be flattened.
+    # A map is stored as a list of key-value structs and can only be flattened as one.
     entry = pa.struct(list(child_fields(array.type)))
     entries = cast("pa.ListArray[Any]", array.cast(pa.list_(entry)))
     keys, values = cast("pa.StructArray", _flattened(entries)).flatten()
@@ -334,12 +333,12 @@ def _fit_below(array: ArrowArray, field: ArrowField, *, name: str) -> ArrowArray
 
 
 def _flattened(array: "pa.ListArray[Any]") -> ArrowArray:
-    # Arrow cannot make an empty array of every type; an empty slice it can.
+    # Arrow cannot make an empty array of every type, but it can slice one.
     return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 
 
 def _offsets(array: "pa.ListArray[Any]") -> "pa.Int32Array":
-    """Return offsets into the flattened values, from which NULL lists are left out."""
+    """Return offsets into the flattened values, which leave out NULL lists."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int64()))
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())

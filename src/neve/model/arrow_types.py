@@ -1,6 +1,6 @@
-"""Which Arrow types a table holds, and what becomes of the others.
+"""Arrow types: the ones a table holds, and how others are mapped onto them.
 
-A table holds the types of Iceberg v3, but for `unknown`, `variant`, `geometry` and `geography`. The
+A table holds the types of Iceberg v3, except `unknown`, `variant`, `geometry` and `geography`. The
 Iceberg name, then the Arrow type:
 
     boolean         bool                    timestamp       timestamp[us]
@@ -13,9 +13,9 @@ Iceberg name, then the Arrow type:
     time            time64[us]              uuid            arrow.uuid
     list, struct, map                       nested freely, but never as the key of a map
 
-`normalize_type` maps what people have onto these without losing a value, or refuses and says what
-to use instead. Fields inside nested types are named `element`, `key` and `value` as Iceberg and
-Parquet name them. Fields keep their id, and in structs their doc; other metadata is dropped.
+`normalize_type` maps other types onto these without losing a value, or refuses and says what to use
+instead. Fields inside nested types are named `element`, `key` and `value` as in Iceberg and
+Parquet. Fields keep their id, and in structs their doc; other metadata is dropped.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ ArrowField: TypeAlias = "pa.Field[pa.DataType]"
 
 
 class TypeKind(StrEnum):
-    """Iceberg's name of a type, without its parameters."""
+    """Iceberg's name for a type, without its parameters."""
 
     BOOLEAN = "boolean"
     INT = "int"
@@ -64,7 +64,7 @@ class TypeKind(StrEnum):
 
 NESTED_KINDS: Final = frozenset({TypeKind.LIST, TypeKind.STRUCT, TypeKind.MAP})
 
-# The types without parameters, by kind; decimal, fixed and nested ones are made where met.
+# The types without parameters, by kind; decimal, fixed and nested types are built when needed.
 PLAIN_TYPES: Final[dict[TypeKind, pa.DataType]] = {
     TypeKind.BOOLEAN: pa.bool_(),
     TypeKind.INT: pa.int32(),
@@ -121,7 +121,7 @@ def normalize_type(arrow_type: pa.DataType, *, column: str) -> pa.DataType:
 
 
 def kind_of(arrow_type: pa.DataType) -> TypeKind:
-    """Name the kind of a type that `normalize_type` gave."""
+    """Return the kind of a type that `normalize_type` returned."""
     plain = _KIND_OF_PLAIN.get(arrow_type)
     if plain is not None:
         return plain
@@ -169,7 +169,7 @@ def child_fields(arrow_type: pa.DataType) -> tuple[ArrowField, ...]:
 
 
 def with_child_fields(arrow_type: pa.DataType, fields: tuple[ArrowField, ...]) -> pa.DataType:
-    """Make the nested type again with other fields of the same number and role."""
+    """Return the nested type with other fields of the same number and role."""
     if pa.types.is_struct(arrow_type):
         return pa.struct(list(fields))
     if pa.types.is_map(arrow_type):
@@ -180,7 +180,7 @@ def with_child_fields(arrow_type: pa.DataType, fields: tuple[ArrowField, ...]) -
 
 
 def field_id_of(field: ArrowField) -> int | None:
-    """Field id in the metadata of an Arrow field, or None when there is none that can be read."""
+    """Field id in the metadata of an Arrow field; None when it is missing or unreadable."""
     text = (field.metadata or {}).get(FIELD_ID_KEY, b"")
     # Ten digits hold every legal id; a longer run of digits is not worth converting.
     return int(text) if text.isdigit() and len(text) <= 10 else None  # noqa: PLR2004
@@ -320,7 +320,7 @@ _EXAMPLE_DIGITS: Final = 1420
 
 
 def value_hint(arrow_type: pa.DataType) -> str:
-    """Say what a value of a type looks like."""
+    """Describe what a value of a type looks like."""
     kind = kind_of(arrow_type)
     if kind is TypeKind.DECIMAL:
         return Wording(Phrase.GIVE_A_DECIMAL, digits=decimal_digits(arrow_type))

@@ -1,4 +1,4 @@
-r"""A predicate that knows its columns: evaluated on rows, matched with facts, projected.
+r"""Predicates bound to the columns of a schema, and the patterns of `like`.
 
     BoundPredicate
     ├── Always             true or false of every row
@@ -7,23 +7,23 @@ r"""A predicate that knows its columns: evaluated on rows, matched with facts, p
     └── AnyOf              some operand is true
 
 MODEL-18  There is no negation: binding pushes it down into the operators. So "false" and "unknown"
-          are one: a row matches by what is true alone.
+          are the same: neither matches a row.
 MODEL-19  A row matches when the predicate is true of it. NULL makes every condition but is_null not
           true; NaN is unequal to everything and neither smaller nor greater.
-MODEL-20  `evaluate` and `to_arrow` choose the same rows: they ask the same kernels.
-MODEL-21  Literals of `in` and `not in` are sorted and differ. That of `like` is a pattern, see
-          `neve.model.bound_predicate`, that is neither one text nor one prefix.
-MODEL-22  A name is that of a column or, with dots, of a field inside a struct. A column is found by
-          its whole name, dots and all, before any struct is looked into.
-MODEL-23  Dots lead into structs only: a name cannot say which element of a list or map is meant.
+MODEL-20  `evaluate` and `to_arrow` choose the same rows: they use the same kernels.
+MODEL-21  Literals of `in` and `not in` are sorted and distinct. That of `like` is a pattern that is
+          neither a whole text nor a prefix.
+MODEL-22  A name is that of a column or, with dots, of a field inside a struct. A column is looked
+          up by its whole name, dots included, before any struct.
+MODEL-23  Dots lead into structs only: a name cannot select an element of a list or map.
 
-LikePattern: what `like` compares text with, as in SQL.
+A `LikePattern` is what `like` compares text with, as in SQL:
 
     %           any characters, or none
     _           exactly one character, of any number of bytes
-    \% \_ \\    the sign itself; a backslash before anything else is a backslash
+    \% \_ \\    the character itself; a backslash before anything else is a backslash
 
-A pattern matches the whole text, and capital letters differ from small ones.
+A pattern matches the whole text and is case-sensitive.
 """
 
 import functools
@@ -45,7 +45,7 @@ from neve.model.plain_values import PlainValue, is_float, stored_array, stored_t
 from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
 from neve.model.suggestions import known_names_hint
 
-# Arrow compiles a pattern before it asks a row; one of 100,000 wildcards it cannot compile.
+# Arrow compiles a pattern before matching rows; it cannot compile one of 100,000 wildcards.
 LIKE_PATTERN_MAX: Final = 1_000
 
 _ANY: Final = "%"
@@ -62,7 +62,7 @@ class LikePattern:
 
     @classmethod
     def parse(cls, pattern: str) -> "LikePattern":
-        """Read a pattern; raises LimitExceeded for one that is too long to be compiled."""
+        """Parse a pattern; raises LimitExceeded for one that is too long to compile."""
         if len(pattern) > LIKE_PATTERN_MAX:
             raise LimitExceeded(
                 "the pattern of like is too long",
@@ -82,7 +82,7 @@ class LikePattern:
                 if text:
                     pieces.append((text, False))
                     text = ""
-                # Two in a row mean what one of them means.
+                # Two in a row mean the same as one.
                 if sign == _ONE or not pieces or pieces[-1] != (_ANY, True):
                     pieces.append((sign, True))
             else:
@@ -97,7 +97,7 @@ class LikePattern:
 
     @property
     def prefix(self) -> str:
-        """The text that everything begins with that matches."""
+        """The text that every match begins with."""
         return self.pieces[0][0] if self.pieces and not self.pieces[0][1] else ""
 
     @property
@@ -107,7 +107,7 @@ class LikePattern:
 
     @property
     def is_prefix(self) -> bool:
-        """Whether everything matches that begins with the prefix."""
+        """Whether every text that begins with the prefix matches."""
         return self.pieces[bool(self.prefix) :] == ((_ANY, True),)
 
 
@@ -120,7 +120,7 @@ def escaped(text: str) -> str:
 def like_regex(pattern: str) -> str:
     """Return a pattern as a regular expression for Arrow."""
     pieces = LikePattern.parse(pattern).pieces
-    # It is looked for anywhere in the text, so wildcards at the ends need no words.
+    # Arrow searches anywhere in the text, so wildcards at the ends are left out.
     begins = "" if pieces and pieces[0] == (_ANY, True) else r"\A"
     ends = "" if pieces and pieces[-1] == (_ANY, True) else r"\z"
     middle = pieces[not begins : len(pieces) - (not ends and len(pieces) > 1)]
@@ -136,7 +136,7 @@ def _regex_of(text: str, *, is_sign: bool) -> str:
     )
 
 
-# Arrow walks a chain recursively, however it was joined, and some 20,000 links end the process.
+# Arrow walks a chain recursively, however it was joined; about 20,000 links crash the process.
 EXPRESSION_CONDITIONS_MAX: Final = 1_000
 
 
@@ -189,7 +189,7 @@ _STARTS_WITH: Final[_Kernel] = pc.starts_with
 _MATCHES: Final[_Kernel] = pc.match_substring_regex
 _INVERT: Final[_Kernel] = pc.invert
 _AND: Final[_Kernel] = pc.and_kleene
-# Where a struct is NULL, so is what is inside it.
+# Where a struct is NULL, so are its fields.
 _INSIDE: Final[_Kernel] = pc.struct_field
 
 
@@ -200,7 +200,7 @@ class BoundColumn:
     field_id: int
     """Of the column, also when a field inside it is meant."""
     name: str
-    """With dots down to the field that is meant."""
+    """With dots down to the field."""
     type: pa.DataType
     around: ColumnView | None = None
     """The column that the field is inside; None when the column itself is meant."""
@@ -226,10 +226,10 @@ class BoundPredicate(ABC):
     def to_arrow(self) -> pc.Expression:
         """Return the filter as an Arrow expression over the columns' names.
 
-        For rows in memory. Arrow's dataset scan skips Parquet row groups by their bounds, in which
-        NaN does not take part, and so loses NaN rows that `!=` and `is_nan` should find; it also
-        fails on the bounds of UUIDs. Use `evaluate` on what was read from files. Raises
-        LimitExceeded for more conditions than Arrow can walk.
+        For rows in memory. Arrow's dataset scan skips Parquet row groups by bounds that leave out
+        NaN, so it loses NaN rows that `!=` and `is_nan` should find; it also fails on the bounds of
+        UUIDs. Use `evaluate` on rows read from files. Raises LimitExceeded for more conditions than
+        Arrow can walk.
         """
 
 
@@ -255,7 +255,7 @@ class Always(BoundPredicate):
 
 @dataclass(frozen=True, slots=True)
 class BoundCondition(BoundPredicate):
-    """What is asked of one column."""
+    """A condition on one column."""
 
     column: BoundColumn
     operator: Operator
@@ -309,7 +309,7 @@ class BoundCondition(BoundPredicate):
         return bool(cast("pa.BooleanArray", self._ask(column))[0].as_py())
 
     def _ask(self, column: object) -> object:
-        """Apply the operator's kernel to an array or to an expression, whichever is given."""
+        """Apply the operator's kernel to an array or an expression."""
         operator = self.operator
         if operator in _COMPARISONS:
             value: object = self._values[0]
@@ -326,7 +326,7 @@ class BoundCondition(BoundPredicate):
             answer = _STARTS_WITH(column, pattern=self.literal)
         if operator not in _DENIALS:
             return answer
-        # Arrow finds NULL in no set, where MODEL-19 has it neither in nor out.
+        # Arrow says that NULL is not in a set; MODEL-19 says it is neither in nor out.
         return _AND(_INVERT(answer), _QUESTIONS[Operator.NOT_NULL](column))
 
 
@@ -429,7 +429,7 @@ def _join(
 
 
 def named_field(name: str, schema: SchemaView) -> BoundColumn:
-    """Find the field of a name; raises NotFound with the names that could be meant."""
+    """Return the field of a name; raises NotFound with similar names."""
     around = None if name in schema else _column_around(name, schema)
     if around is None:
         found = schema.column(name)
@@ -444,7 +444,7 @@ def named_field(name: str, schema: SchemaView) -> BoundColumn:
 
 
 def _column_around(name: str, schema: SchemaView) -> str | None:
-    """Find the longest column name that dots lead out of: of `a` and `a.b`, for `a.b.c` `a.b`."""
+    """Return the longest column name that a dotted name starts with: `a.b` over `a` for `a.b.c`."""
     end = name.rfind(".")
     while end >= 0 and name[:end] not in schema:
         end = name.rfind(".", 0, end)
@@ -452,7 +452,7 @@ def _column_around(name: str, schema: SchemaView) -> str | None:
 
 
 def _next_field(name: str, at: str, type_: pa.DataType) -> tuple[int, str, pa.DataType]:
-    """Go one field further into a struct; return its place, its full name and its type."""
+    """Descend into one field of a struct; return its place, its full name and its type."""
     fields = child_fields(type_) if pa.types.is_struct(type_) else ()
     paths = [f"{at}.{field.name}" for field in fields]
     on_the_way = [
@@ -467,7 +467,7 @@ def _next_field(name: str, at: str, type_: pa.DataType) -> tuple[int, str, pa.Da
                 name[len(at) + 1 :], [each.name for each in fields], where=shown(at)
             )
             if fields
-            else f"Dots lead into structs, and {shown(at)} is of type {type_name(type_)}",
+            else f"Use dots for structs only: {shown(at)} is of type {type_name(type_)}",
         )
     _, place = max(on_the_way)
     return place, paths[place], fields[place].type

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 _SEGMENTS_MAX: Final = 8
-"""References to logs that a file or a Version keeps apart: what it costs to store is bounded."""
+"""References to logs that a file or a Version keeps separately, which bounds their size."""
 
 
 class FileFormat(IntEnum):
@@ -24,7 +24,7 @@ class FileFormat(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorRef:
-    """Where the deletion vector of a data file lies, and how many rows it marks."""
+    """The place of a data file's deletion vector, and how many rows it marks."""
 
     path: str
     offset: int
@@ -81,13 +81,13 @@ class DataFile:
     key_max: bytes
     sequence_min: int = 0
     sequence_max: int = 0
-    """Of rows that a flush brought; 0 for files of jobs and compactions."""
+    """Of rows that a flush wrote; 0 for files of jobs and compactions."""
     format: FileFormat = FileFormat.COLUMNAR
     vector: VectorRef | None = None
     first_row_id: int | None = None
     data_sequence: int = 0
-    """Number of the Version that its new rows were committed in, which is Iceberg's data sequence
-    number; a rollback that brings the file back leaves it. 0: it was not stored."""
+    """Number of the Version that committed its new rows, which is Iceberg's data sequence number;
+    a rollback that restores the file keeps it. 0: it was not stored."""
     footer_crc: int = 0
     spec_id: int = 0
     partition: tuple[PartitionValue, ...] = ()
@@ -95,7 +95,7 @@ class DataFile:
     statistics: tuple[ColumnStatistics, ...] = ()
     commit_ms_min: int = 0
     commit_ms_max: int = 0
-    """When the Versions that brought its rows were committed; 0 when that is not known."""
+    """When the Versions that added its rows were committed; 0 when unknown."""
     wal_segments: tuple[WalSegmentRef, ...] = ()
     """Covers the log records of its rows, like bounds; empty when no row came from the log."""
     unread: bytes = b""
@@ -112,7 +112,7 @@ class DataFile:
         return self.row_count - self.deleted_count
 
     def with_vector(self, vector: VectorRef) -> "DataFile":
-        """Return the same file under another vector."""
+        """Return the same file with another vector."""
         return replace(self, vector=vector)
 
 
@@ -139,7 +139,7 @@ def _spanning(first: WalSegmentRef, second: WalSegmentRef) -> WalSegmentRef:
 
 
 def with_origin_of(files: Iterable[DataFile], inputs: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Return files that hold rows of `inputs` with what those say about where rows came from."""
+    """Return files that hold rows of `inputs`, with the origins of the inputs' rows."""
     sources = tuple(inputs)
     is_known = all(source.commit_ms_max for source in sources)
     earliest = min((source.commit_ms_min for source in sources), default=0) if is_known else 0
@@ -154,7 +154,7 @@ def with_origin_of(files: Iterable[DataFile], inputs: Iterable[DataFile]) -> tup
 def disjoint_runs(files: Iterable[DataFile]) -> tuple[tuple[DataFile, ...], ...]:
     """Arrange files in as few sequences as possible; within one, keys never overlap."""
     runs: list[list[DataFile]] = []
-    # The run that ended first is the one to go on with; only when it has not, a new one is needed.
+    # Extend the run that ended first; start a new one only when that run has not ended yet.
     ends: list[tuple[bytes, int]] = []
     for file in sorted(files, key=lambda file: (file.key_min, file.key_max, file.path)):
         if ends and ends[0][0] < file.key_min:

@@ -1,7 +1,7 @@
-"""Names, values and types as error messages show them: in short and on one line.
+"""Names, values and types as error messages show them: short and on one line.
 
-Whatever a caller passes may end up in a message: a text of megabytes, an int that Python refuses to
-print, a type of thousands of fields. Facts stay whole in the attributes of an error.
+Any argument may end up in a message: a text of megabytes, an int that Python refuses to print, a
+type of thousands of fields. The attributes of an error keep the full values.
 """
 
 import reprlib
@@ -12,7 +12,7 @@ from typing import Final
 _TEXT_MAX: Final = 80
 _TYPE_MAX: Final = 200
 _NAMES_MAX: Final = 5
-# Python refuses to print an int of thousands of digits; long before that nobody can read one.
+# Python refuses to print an int of thousands of digits; it is unreadable long before that.
 _INT_BITS_MAX: Final = 256
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB")
 _UNIT_STEP: Final = 1_000
@@ -34,7 +34,7 @@ def shown(value: object) -> str:
     try:
         return " ".join(_reader.repr(value).split("\n"))
     except ValueError:
-        # An int too long to print, inside of something else.
+        # An int too long to print, inside another value.
         return f"a {type(value).__name__} too long to show"
 
 
@@ -53,7 +53,7 @@ def shown_bytes(count: int) -> str:
     """Return a size in the largest unit that it fills: 812 bytes, 1.2 kB, 3.4 MB."""
     size, unit = float(count), ""
     for larger in _UNITS:
-        # What would be shown as 1000.0 is one of the next unit.
+        # 1000.0 of a unit is shown as 1.0 of the next.
         if size < _UNIT_STEP - 0.05:
             break
         size, unit = size / _UNIT_STEP, larger

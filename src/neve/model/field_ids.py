@@ -1,4 +1,4 @@
-"""Names and ids of fields, nested ones included: walking, checking, giving out.
+"""Names and ids of fields, nested ones included: walking, checking and assigning them.
 
 The rules are those numbered in `neve.model.schema`; errors cite them.
 """
@@ -32,7 +32,7 @@ _RESERVED_PREFIX: Final = "_neve"
 def walk_fields(
     fields: tuple[ArrowField, ...], *, below: str = ""
 ) -> Iterator[tuple[str, ArrowField]]:
-    """Yield every field with its full name, a field before what is inside it."""
+    """Yield every field with its full name, a field before its children."""
     for field in fields:
         path = f"{below}{field.name}"
         yield path, field
@@ -40,7 +40,7 @@ def walk_fields(
 
 
 def with_fresh_ids(fields: tuple[ArrowField, ...], ids: Iterator[int]) -> tuple[ArrowField, ...]:
-    """Return ids as Iceberg does: to all these fields first, then inside each of them in turn."""
+    """Assign ids as Iceberg does: to all these fields first, then inside each of them in turn."""
     own_ids = [next(ids) for _ in fields]
     return tuple(
         pa.field(
@@ -54,7 +54,7 @@ def with_fresh_ids(fields: tuple[ArrowField, ...], ids: Iterator[int]) -> tuple[
 
 
 def have_unique_ids(fields: tuple[ArrowField, ...]) -> bool:
-    """Return whether every field has an id that can stay and that no other one has."""
+    """Return whether every field has a valid id that no other field has."""
     seen: set[int] = set()
     for _, field in walk_fields(fields):
         field_id = field_id_of(field)
@@ -67,9 +67,7 @@ def have_unique_ids(fields: tuple[ArrowField, ...]) -> bool:
 def check_fields(fields: tuple[ArrowField, ...], *, last_field_id: int) -> None:
     """Check MODEL-1 and MODEL-2 for the fields of a whole schema."""
     if not fields:
-        raise InvalidArgument(
-            "MODEL-1: a table without columns", hint="Give it at least a key column"
-        )
+        raise InvalidArgument("MODEL-1: a table without columns", hint="Add at least a key column")
     if not 1 <= last_field_id <= FIELD_ID_MAX:
         raise InvalidArgument(
             f"MODEL-1: last field id {shown(last_field_id)} is not in 1 to {FIELD_ID_MAX}"
@@ -127,7 +125,7 @@ def check_text(text: str, *, what: str) -> None:
 
 
 def too_many_fields(count: int) -> LimitExceeded:
-    """Make the error for a schema that breaks MODEL-1 by its size."""
+    """Return the error for a schema with too many fields for MODEL-1."""
     return LimitExceeded(
         f"MODEL-1: a schema has {count} fields or more",
         limit=FIELDS_MAX,

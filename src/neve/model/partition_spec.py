@@ -1,6 +1,6 @@
-"""How a table's rows are divided into partitions.
+"""Partition specs, and the partitions of files and rows under them.
 
-As people write it, and as Iceberg keeps it:
+A spec as users write it, and as Iceberg stores it:
 
     written                source-id  field-id  name        transform
     "day(ts)"                      1      1000  ts_day      day
@@ -8,14 +8,12 @@ As people write it, and as Iceberg keeps it:
     "truncate(4, title)"           3      1002  title_trunc truncate[4]
     "x" or "identity(x)"           4      1003  x           identity
 
-MODEL-6  Field ids begin at 1000 and mean one source column and transform for ever, in all specs of
-         a table: a field that comes back gets its old id and name.
+MODEL-6  Field ids begin at 1000 and mean one source column and transform forever, in all specs of a
+         table: a field that is added again gets its old id and name.
 MODEL-7  Names, field ids and pairs of column and transform occur once in a spec. One column has at
          most one of year, month, day and hour: the finer one implies the coarser.
-MODEL-8  A field is named as no other column is, so that both can stand side by side in a listing.
-MODEL-9  A name is UTF-8 without NUL, no longer than a column's with the ending of its transform.
-
-Partitions: which one a file is in, and which rows of a batch are in each.
+MODEL-8  A field never has the name of another column, so that a listing can show both.
+MODEL-9  A name is UTF-8 without NUL, no longer than a column's with the suffix of its transform.
 
 The partition of a file does not depend on the bytes its values were stored as:
 
@@ -79,7 +77,7 @@ FIRST_FIELD_ID: Final = 1_000
 PARTITION_FIELDS_MAX: Final = 100
 
 _ID_MAX: Final = (1 << 31) - 1
-# A column's name and the longest ending that a transform gives it.
+# A column's name and the longest suffix that a transform adds.
 _NAME_BYTES_MAX: Final = NAME_BYTES_MAX + len("_bucket")
 _CALL: Final = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 _PARAMETER: Final = re.compile(r"\s*([0-9]{1,10})\s*,(.*)", re.DOTALL)
@@ -99,7 +97,7 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """Fields that together name a partition; none for a table in one piece."""
+    """Fields that together name a partition; none for an unpartitioned table."""
 
     spec_id: int
     fields: tuple[PartitionField, ...]
@@ -125,7 +123,7 @@ class PartitionSpec:
             if not FIRST_FIELD_ID <= field.field_id <= _ID_MAX:
                 raise InvalidArgument(
                     f"partition field {shown(field.name)} has field id {shown(field.field_id)}",
-                    hint=f"Number partition fields from {FIRST_FIELD_ID}: below are columns",
+                    hint=f"Number partition fields from {FIRST_FIELD_ID}: lower ids are columns",
                 )
             _check_name(field)
         self._refuse_repeats([field.field_id for field in self.fields], what="field id")
@@ -161,7 +159,7 @@ class PartitionSpec:
         """
         if isinstance(texts, str):
             raise InvalidArgument(
-                "partition fields were given as one text", hint=f"Pass a list: [{texts[:64]!r}]"
+                "partition fields are one text, not a list", hint=f"Pass [{texts[:64]!r}]"
             )
         if not isinstance(texts, Iterable):
             raise InvalidArgument(
@@ -182,7 +180,7 @@ class PartitionSpec:
             field = known.get((column.field_id, transform))
             if field is None:
                 last_id += 1
-                # Of another column: one that was named as this one is now.
+                # Of another column, which had this one's name before.
                 taken = {
                     each.name for each in (*kept, *fields) if each.source_id != column.field_id
                 }
@@ -244,7 +242,7 @@ class PartitionSpec:
             )
             return cls(spec_id, fields)
         except (InvalidArgument, LimitExceeded) as error:
-            raise Corruption(f"partition spec JSON describes no spec: {error.message}") from error
+            raise Corruption(f"partition spec JSON is not a valid spec: {error.message}") from error
 
 
 def _parse_field(text: str) -> tuple[Transform, str]:
@@ -275,7 +273,7 @@ def _parse_field(text: str) -> tuple[Transform, str]:
     close = similar_name(name.lower(), _NAMES)
     raise InvalidArgument(
         f"unknown partition transform {name[:64]!r}",
-        hint=f"Did you mean {close}?" if close else f"neve knows {', '.join(_NAMES)}",
+        hint=f"Did you mean {close}?" if close else f"Use one of {', '.join(_NAMES)}",
     )
 
 
@@ -317,7 +315,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _kind(transform: Transform) -> str:
-    """Name what two fields on one column must not share."""
+    """Return what two fields on one column must not share."""
     return "time" if isinstance(transform, TimePart) else str(transform)
 
 
@@ -331,7 +329,7 @@ def _field_from_json(members: JsonObject, *, where: str) -> PartitionField:
 
 
 def _check_name(field: PartitionField) -> None:
-    """Refuse a name that no column, with what a transform adds to its name, could have."""
+    """Refuse a name that is not a possible column name plus the suffix of a transform."""
     check_text(field.name, what=f"the name of partition field {field.field_id}")
     size = len(field.name.encode())
     if not 1 <= size <= _NAME_BYTES_MAX or "\0" in field.name:
@@ -352,10 +350,10 @@ class PartitionIdentity:
     def __init__(
         self, spec_of: Callable[[int], PartitionSpec], column_type: Callable[[int], pa.DataType]
     ) -> None:
-        """Take specs by id, and types by field id, those of columns that were dropped since too."""
+        """Take specs by id, and types by field id, including those of dropped columns."""
         self._spec_of = spec_of
         self._column_type = column_type
-        # Files of one partition are many, forms of it few.
+        # Many files share a partition, which has few stored forms.
         self._known: dict[PartitionId, PartitionId] = {}
 
     @classmethod
@@ -388,7 +386,7 @@ class PartitionIdentity:
             fields = {field.field_id: field for field in self._spec_of(spec_id).fields}
             return tuple(self._value(fields[each.field_id], each) for each in partition)
         except (Corruption, KeyError):
-            return partition  # nothing is known of it but its bytes
+            return partition  # only its bytes are known
 
     def _value(self, field: PartitionField, value: PartitionValue) -> PartitionValue:
         if value.value is None:
@@ -398,7 +396,7 @@ class PartitionIdentity:
 
 
 def newest_form(type_: pa.DataType, stored: bytes) -> bytes:
-    """Store a value again as a type does that its column was widened to; raises Corruption."""
+    """Return a stored value in the form of the type its column now has; raises Corruption."""
     plain = decode_single_value(type_, stored)
     try:
         return encode_single_value(type_, math.nan if is_nan(plain) else plain)
@@ -448,14 +446,14 @@ def _codes(arrays: Sequence[ArrowArray]) -> Positions:
     """Return a number for each combination of values: equal numbers, equal partition."""
     codes: Positions | None = None
     for array in arrays:
-        # Arrow does not compare values of extension types, such as uuids; it does their storage.
+        # Arrow cannot compare values of extension types, such as uuids, but it can their storage.
         plain = array.storage if isinstance(array, pa.ExtensionArray) else array
         encoded = plain.dictionary_encode(null_encoding="encode")
         numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         if codes is None:
             codes = numbers
         else:
-            # Kept small after each field, so that no product of counts overflows.
+            # Renumbered after each field, so that no product of counts overflows.
             codes = np.unique(codes * len(encoded.dictionary) + numbers, return_inverse=True)[1]
     assert codes is not None
     return codes

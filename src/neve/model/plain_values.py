@@ -1,4 +1,4 @@
-"""Plain values: what literals, column bounds and partition values are compared as.
+"""Plain values, which literals, bounds and partition values are compared as, and their bytes.
 
     column type        plain value
     bool               bool
@@ -12,21 +12,21 @@
     binary, fixed      bytes
     uuid               bytes, 16
 
-These are Iceberg's own values. Python's date and datetime end at the years 1 and 9999 and stop at
-microseconds; a column does neither. Plain values order as the column orders.
+These are Iceberg's own values. Python's date and datetime are limited to the years 1 to 9999 and to
+microseconds; a column is not. Plain values sort as the column does.
 
-`locate` turns what people write into a plain value. It takes what rows and keys take, see
-`neve.model.scalar_values`, and means the same by it. A literal is only compared, never stored, so
-more of them make sense:
+`locate` turns a literal into a plain value. It accepts what rows and keys accept, see
+`neve.model.scalar_values`, with the same meaning. A literal is only compared, never stored, so it
+accepts more:
 
 - a number of another kind, or outside the range: a number or moment between two values of the
-  column keeps its meaning, the greatest value below it stands in for it, and is marked as inexact;
-  a float column takes the nearest float instead, as Iceberg does;
+  column becomes the greatest value below it, marked as inexact; a float column takes the nearest
+  float instead, as Iceberg does;
 - text that spells a decimal, date, time, timestamp or uuid; the 16 bytes of a uuid;
-- any int as a count of days, microseconds or nanoseconds, as the column counts; a date for its
+- any int as a count of days, microseconds or nanoseconds, as the column counts; a date as its
   first moment.
 
-Iceberg's single-value form: how column bounds and partition values are stored as bytes.
+Column bounds and partition values are stored as bytes in Iceberg's single-value form:
 
     boolean                 00 or 01
     int, date               4 bytes, little-endian
@@ -36,7 +36,7 @@ Iceberg's single-value form: how column bounds and partition values are stored a
     string                  UTF-8
     uuid, fixed, binary     the bytes as they are
 
-A number that was stored before its column was widened has its old length, and reads the same.
+A number that was stored before its column was widened keeps its old length, and reads the same.
 """
 
 import math
@@ -68,18 +68,18 @@ _FLOAT32_MAX: Final = (2 - 2**-23) * 2.0**127
 _FLOAT64_MAX: Final = (2 - 2**-52) * 2.0**1023
 _FLOAT32: Final = struct.Struct("<f")
 _UUID_BYTES: Final = 16
-# Wider than any decimal128, so that moving the point never rounds.
+# Wider than any decimal128, so that shifting the decimal point never rounds.
 _EXACT: Final = Context(prec=76)
 _DIGITS_MAX: Final = 38
-# Python reads six digits after the second; the rest, nanoseconds and finer, are read apart.
+# Python parses six digits of a second; the rest, nanoseconds and finer, are parsed separately.
 _LONG_FRACTION: Final = re.compile(r"(?<=[.,][0-9]{6})[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where a literal lies among the values a column can hold.
+    """The position of a literal among the values a column can hold.
 
-    `floor` is the greatest of them that is not above the literal, or None when all are above.
+    `floor` is the greatest value that is not above the literal, or None when all are above.
     """
 
     floor: PlainValue | None
@@ -178,29 +178,29 @@ def plain_of(scalar: ArrowScalar) -> PlainValue | None:
 
 
 def unscaled_of(value: Decimal, type_: pa.DataType) -> int:
-    """Whole number a decimal column stores for a plain value."""
+    """Return the integer a decimal column stores for a plain value."""
     assert isinstance(type_, pa.Decimal128Type)
     return int(value.scaleb(type_.scale, _EXACT))
 
 
 def decimal_of(unscaled: int, type_: pa.DataType) -> Decimal:
-    """Plain value of the whole number a decimal column stores."""
+    """Return the plain value of the integer a decimal column stores."""
     assert isinstance(type_, pa.Decimal128Type)
     return Decimal(unscaled).scaleb(-type_.scale, _EXACT)
 
 
 def stored_type(type_: pa.DataType) -> pa.DataType:
-    """Type Arrow's kernels compare a column as: they know nothing of UUIDs."""
+    """Return the type Arrow's kernels compare a column as: they do not know UUIDs."""
     return type_.storage_type if isinstance(type_, pa.UuidType) else type_
 
 
 def stored_array(array: ArrowArray) -> ArrowArray:
-    """Return the same values in the type Arrow's kernels compare them as."""
+    """Return the values in the type Arrow's kernels compare them as."""
     return array.storage if isinstance(array, pa.UuidArray) else array
 
 
 def is_nan(value: object) -> bool:
-    """Return whether a value is NaN, or the missing datetime of pandas."""
+    """Return whether a value is NaN, or pandas' NaT."""
     if isinstance(value, Decimal):
         return value.is_nan()
     # Nothing else differs from itself.
@@ -243,7 +243,7 @@ class _Literal:
         return Located(self.value)
 
     def as_number(self, *, scale: int, limit: int) -> Located:
-        """Locate a number among the integers from -limit - 1 to limit, after moving the point."""
+        """Locate a number, times 10^scale, among the integers from -limit - 1 to limit."""
         number = self.value
         wanted = "a number" if scale else "an int"
         if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
@@ -251,7 +251,7 @@ class _Literal:
         if not isinstance(number, int):
             if is_nan(number):
                 self.refuse(f"{wanted}: NaN equals nothing")
-            # The shortest text of a float is what was typed: 0.1 means one tenth.
+            # The shortest text of a float is what the user typed: 0.1 means one tenth.
             number = Decimal(repr(number)) if isinstance(number, float) else number
         whole, exact = _floor_scaled(number, scale)
         if whole > limit:
@@ -353,7 +353,7 @@ class _Literal:
         return Located(fine.floor, exact=exact and fine.exact)
 
     def as_count(self, wanted: str, *, limit: int) -> Located:
-        """Take an int as a count of the column's own unit."""
+        """Read an int as a count of the column's own unit."""
         if isinstance(self.value, bool) or not isinstance(self.value, int):
             self.refuse(f"{wanted}, or an int in the column's unit")
         return self.as_number(scale=0, limit=limit)
@@ -365,7 +365,7 @@ class _Literal:
             self.value.encode()
         except UnicodeEncodeError as error:
             self.refuse("text without lone surrogates", cause=error)
-        # Of a text that is also something else, such as an enum, its letters.
+        # The characters of a str subclass, such as an enum.
         return Located(str.__str__(self.value))
 
     def as_binary(self, *, width: int | None) -> Located:
@@ -418,7 +418,7 @@ def _floor_scaled(number: int | Decimal, scale: int) -> tuple[int, bool]:
 
 
 def _behind_micros(text: str) -> tuple[int, bool]:
-    """Digits after the sixth of a second: as nanoseconds, and whether that is all of them."""
+    """Return the digits after the microseconds as nanoseconds, and whether that is exact."""
     found = _LONG_FRACTION.search(text)
     digits = "" if found is None else found.group()
     return int(digits[:3].ljust(3, "0")), not digits[3:].strip("0")
@@ -456,7 +456,7 @@ def encode_single_value(type_: pa.DataType, value: PlainValue) -> bytes:
             return _FLOATS[8].pack(value)
         case TypeKind.DECIMAL:
             unscaled = unscaled_of(cast("Decimal", value), type_)
-            # A byte more than needed for 8n bits: the sign takes one of its own.
+            # One bit more than the number: the sign.
             length = ((unscaled + (unscaled < 0)).bit_length() + 8) // 8
             return unscaled.to_bytes(length, "big", signed=True)
         case TypeKind.STRING:
@@ -466,7 +466,7 @@ def encode_single_value(type_: pa.DataType, value: PlainValue) -> bytes:
 
 
 def decode_single_value(type_: pa.DataType, stored: bytes) -> PlainValue:
-    """Return the plain value of stored bytes; raises Corruption when they are none of the type."""
+    """Return the plain value of stored bytes; raises Corruption when they do not fit the type."""
     try:
         match kind_of(type_):
             case TypeKind.BOOLEAN:

@@ -1,4 +1,4 @@
-"""Predicates as people write them, and how they are tied to a schema.
+"""Predicates as users write them, and how they are bound to a schema.
 
     col("amount") > 5
     (col("ts") >= "2024-01-01T00:00:00+00:00") & col("status").is_in(["new", "paid"])
@@ -11,16 +11,15 @@
     ├── And, Or        of two or more
     └── Not
 
-MODEL-14  NULL matches `is_null` and nothing else: `x != 5`, `not in` and their negations leave it
-          out.
+MODEL-14  NULL matches `is_null` and nothing else: not `x != 5`, `not in` or their negations.
 MODEL-15  NaN is unequal to everything, and neither smaller nor greater: `x != 5` finds it, `x < 5`
           and `x >= 5` do not, `~(x < 5)` does.
 MODEL-16  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on integers is `x >
           2`, `x < 2**40` on int32 is every value, `x == 2.5` on integers is never. On float columns
           it is the nearest float.
-MODEL-17  Text may spell what a column holds: '9.50' a number, '2024-01-31T12:00:00+00:00' a moment,
-          '00ff' bytes, and a uuid. A date is the first moment of its day, in UTC where the column
-          has a zone; a moment without a zone is refused there.
+MODEL-17  Text may spell a value of the column: '9.50' a number, '2024-01-31T12:00:00+00:00' a
+          moment, '00ff' bytes, or a uuid. A date is the first moment of its day, in UTC where the
+          column has a zone; there a moment without a zone is refused.
 
 `bind` resolves names, converts literals and pushes every negation down into the operators.
 """
@@ -54,8 +53,7 @@ from neve.model.display import shown, shown_type
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
 
-# Trees are walked recursively, so none deeper is ever made; "and" and "or" chains count once,
-# however long.
+# Trees are walked recursively, so their depth is bounded; a chain of "and" or "or" counts once.
 PREDICATE_DEPTH_MAX: Final = 100
 
 _OPPOSITES: Final = {
@@ -112,7 +110,7 @@ class Predicate:
         )
 
     def bind(self, schema: SchemaView) -> BoundPredicate:
-        """Tie to the columns of a schema; raises NotFound, SchemaMismatch, InvalidArgument."""
+        """Bind to the columns of a schema; raises NotFound, SchemaMismatch, InvalidArgument."""
         return _bind(self, schema, negated=False)
 
 
@@ -132,7 +130,7 @@ ALWAYS_FALSE: Final = Constant(answer=False)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Condition(Predicate):
-    """What is asked of one column; made by `col`."""
+    """A condition on one column; made by `col`."""
 
     column: str
     operator: Operator
@@ -176,7 +174,7 @@ class Or(Predicate):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Not(Predicate):
-    """The operand is false; what is unknown because of NULL stays unknown."""
+    """The operand is false; unknown because of NULL stays unknown."""
 
     operand: Predicate
     depth: int = field(init=False, compare=False)
@@ -225,7 +223,7 @@ class ColumnName:
         return self._condition(Operator.IN, *self._members(values))
 
     def not_in(self, values: Iterable[object]) -> Predicate:
-        """Match every value but these."""
+        """Match every value except these."""
         return self._condition(Operator.NOT_IN, *self._members(values))
 
     def is_null(self) -> Predicate:
@@ -241,7 +239,7 @@ class ColumnName:
         return Condition(self.name, Operator.IS_NAN)
 
     def not_nan(self) -> Predicate:
-        """Match every value but NaN; float columns only."""
+        """Match every value except NaN; float columns only."""
         return Condition(self.name, Operator.NOT_NAN)
 
     def starts_with(self, prefix: str | bytes) -> Predicate:
@@ -249,7 +247,7 @@ class ColumnName:
         return self._condition(Operator.STARTS_WITH, prefix)
 
     def not_starts_with(self, prefix: str | bytes) -> Predicate:
-        """Match values that begin otherwise; string and binary columns only."""
+        """Match values that do not begin with a prefix; string and binary columns only."""
         return self._condition(Operator.NOT_STARTS_WITH, prefix)
 
     def like(self, pattern: str) -> Predicate:
@@ -263,7 +261,7 @@ class ColumnName:
             members = None
         if members is None:
             raise InvalidArgument(
-                f"column {shown(self.name)} was looked for in one {type(values).__name__}",
+                f"column {shown(self.name)} was compared with one {type(values).__name__}",
                 hint="Pass a list of values",
             )
         return tuple(members)
@@ -292,12 +290,12 @@ class ColumnName:
                 f"column {shown(self.name)} was compared with {shown(value)}",
                 hint="Nothing equals NaN: use is_nan() or not_nan()",
             )
-        # A predicate is a value; what can still change is copied.
+        # A predicate is immutable, so mutable literals are copied.
         return bytes(value) if isinstance(value, bytearray | memoryview) else value
 
 
 def col(name: str) -> ColumnName:
-    """Name a column, to compare it: `col("amount") > 5`."""
+    """Return a column to compare: `col("amount") > 5`."""
     if not isinstance(name, str):
         raise InvalidArgument(
             f"a column name is text, not {type(name).__name__}", hint='Write col("name")'
@@ -317,7 +315,7 @@ def _operands(predicate: object, kind: type[And] | type[Or]) -> tuple[Predicate,
 
 
 def _depth_above(operands: tuple[Predicate, ...]) -> int:
-    """Return the depth of what joins these operands; raises LimitExceeded, InvalidArgument."""
+    """Return the depth of a predicate of these operands; raises LimitExceeded, InvalidArgument."""
     depth = 1
     for operand in operands:
         if not isinstance(operand, Predicate):
@@ -437,7 +435,7 @@ def _day_of(literal: object) -> date | None:
 def _bind_like(
     column: BoundColumn, literals: tuple[object, ...], *, negated: bool
 ) -> BoundPredicate:
-    """Bind a pattern; where it begins with text, a condition on that prunes files and keys."""
+    """Bind a pattern; a condition on the text it begins with, if any, prunes files and keys."""
     (literal,) = literals
     located = locate(literal, column.type, column=column.name)
     pattern = LikePattern.parse(str(located.floor))
@@ -454,7 +452,7 @@ def _bind_like(
 
 
 def _bind_set(column: BoundColumn, operator: Operator, located: list[Located]) -> BoundPredicate:
-    # What the column cannot hold, it does not contain.
+    # The column cannot contain a value that it cannot hold.
     held = {where.floor for where in located if where.floor is not None and where.exact}
     members: tuple[PlainValue, ...] = tuple(sorted(held))
     if operator is Operator.IN:

@@ -7,15 +7,15 @@ A column's rows fall into three groups, and each operator treats a group as one:
     ordinary    lies between the bounds
 
 MODEL-24  NEVER means that no row matches; ALWAYS that every row does; SOME promises nothing.
-MODEL-25  `lower` is not above any ordinary value and `upper` not below one. They may be wider than
-          the values, as cut-off text is; they need not be values of the column.
+MODEL-25  `lower` is not above any ordinary value and `upper` not below any. They may be wider than
+          the values, as truncated text is; they need not be values of the column.
 MODEL-26  None means unknown. A NaN bound counts as unknown.
-MODEL-27  Rows that cannot exist match as asked: no rows at all is NEVER.
+MODEL-27  No rows at all is NEVER.
 
 A predicate on columns implies one on partition values, Iceberg's inclusive projection: wherever a
 row matches the predicate, its partition values match the projection. A partition whose values do
 not match holds no matching row and need not be read; one whose values match may still hold none, so
-of `match` only NEVER means anything here.
+only NEVER is meaningful here.
 
     condition           identity    year … hour, truncate           bucket
     x == v, x in …      the same    == f(v), in f(…)                == f(v), in f(…)
@@ -73,7 +73,7 @@ class Match(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """What is known of one column in some rows; bounds are plain values."""
+    """What is known about one column in some rows; bounds are plain values."""
 
     lower: PlainValue | None = None
     upper: PlainValue | None = None
@@ -83,7 +83,7 @@ class ColumnFacts:
 
     @classmethod
     def of_value(cls, value: PlainValue | None) -> "ColumnFacts":
-        """Facts of rows that all have this value: a partition, for example."""
+        """Return the facts of rows that all have this value, such as a partition's."""
         return cls(
             lower=_known(value),
             upper=_known(value),
@@ -94,7 +94,7 @@ class ColumnFacts:
 
     @classmethod
     def of_array(cls, array: ArrowArray) -> "ColumnFacts":
-        """Count and bound the values of a column; a nested one is only counted."""
+        """Return the counts and bounds of a column's values; a nested column has no bounds."""
         lower = upper = None
         if not pa.types.is_nested(array.type):
             extremes = pc.min_max(stored_array(array))
@@ -123,7 +123,7 @@ def match(predicate: BoundPredicate, facts: Mapping[int, ColumnFacts]) -> Match:
     """Return how many rows match, by the facts of their columns, by field id."""
     if isinstance(predicate, BoundCondition):
         if predicate.column.places:
-            return Match.SOME  # facts are of columns, and not of what is inside them
+            return Match.SOME  # facts are about columns, not about fields inside them
         return _match_condition(predicate, facts.get(predicate.column.field_id, _UNKNOWN))
     if isinstance(predicate, Always):
         return Match.ALWAYS if predicate.answer else Match.NEVER
@@ -146,17 +146,17 @@ def _match_condition(condition: BoundCondition, facts: ColumnFacts) -> Match:
     nan_count = facts.nan_count if is_float(condition.column.type) else 0
     nulls, nans = facts.null_count != 0, nan_count != 0
     nulls_match, nans_match = operator is Operator.IS_NULL, operator in _MATCHED_BY_NAN
-    # A count that is unknown may be zero.
+    # An unknown count may be zero.
     others = (facts.null_count or 0) + (nan_count or 0)
     ordinary = facts.row_count is None or others < facts.row_count
     try:
         some_match, all_match = _Bounds(_known(facts.lower), _known(facts.upper)).match(condition)
     except TypeError:
-        # Bounds of another kind than the column say nothing about it.
+        # Bounds of another kind than the column are useless.
         some_match, all_match = True, False
     if not ((nulls and nulls_match) or (nans and nans_match) or (ordinary and some_match)):
         return Match.NEVER
-    # A group that may be there must match as a whole.
+    # A group that may exist must match as a whole.
     if nulls <= nulls_match and nans <= nans_match and ordinary <= all_match:
         return Match.ALWAYS
     return Match.SOME
@@ -164,7 +164,7 @@ def _match_condition(condition: BoundCondition, facts: ColumnFacts) -> Match:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Between which values the ordinary values lie."""
+    """The bounds of the ordinary values."""
 
     lower: PlainValue | None
     upper: PlainValue | None
@@ -222,7 +222,7 @@ class _Bounds:
         return found, found and self.lower is not None and self.lower == self.upper
 
     def match_one(self, condition: BoundCondition) -> tuple[bool, bool]:
-        """Match by asking the only value between the bounds, if there is just one."""
+        """Match the only value between the bounds, if there is just one."""
         if self.lower is None or self.lower != self.upper:
             return True, False
         if not isinstance(self.lower, str):
@@ -231,7 +231,7 @@ class _Bounds:
         return is_match, is_match
 
     def match_prefix(self, prefix: PlainValue) -> tuple[bool, bool]:
-        """Match values with a prefix: all that have it lie next to each other."""
+        """Match values with a prefix, which are contiguous."""
         assert isinstance(prefix, str | bytes)
         lower, upper = _cut(self.lower, len(prefix)), _cut(self.upper, len(prefix))
         beside = _Bounds(lower, upper)
@@ -276,10 +276,10 @@ def _project_condition(condition: BoundCondition, field: PartitionField) -> Boun
     try:
         projected = _project_values(condition, field)
     except SchemaMismatch:
-        # The transform refuses the literal, and with it every row around it.
+        # The transform refuses the literal and every row near it.
         projected = None
     if projected is None:
-        # Whatever the operator, it is not true of NULL.
+        # No operator is true of NULL.
         return BoundCondition(target, Operator.NOT_NULL)
     operator, literals = projected
     return BoundCondition(target, operator, literals)
@@ -288,7 +288,7 @@ def _project_condition(condition: BoundCondition, field: PartitionField) -> Boun
 def _project_values(
     condition: BoundCondition, field: PartitionField
 ) -> tuple[Operator, tuple[PlainValue, ...]] | None:
-    """Operator and literals that the partition value must satisfy; None for nothing to say."""
+    """Return the operator and literals that the partition value must satisfy; None for none."""
     operator, transform = condition.operator, field.transform
     if operator in (Operator.EQ, Operator.IN):
         # Bounded by the literals of the condition.
@@ -305,7 +305,7 @@ def _project_values(
         return Operator.LE, (_apply(condition, field, _outermost(condition)),)
     if operator in (Operator.GT, Operator.GE):
         return Operator.GE, (_apply(condition, field, _outermost(condition)),)
-    # A pattern that begins with text was bound with a condition that says so.
+    # A pattern that begins with text was bound with a condition on that prefix.
     assert operator in (Operator.NE, Operator.NOT_IN, Operator.LIKE, Operator.NOT_LIKE)
     return None
 
@@ -323,7 +323,7 @@ def _outermost(condition: BoundCondition) -> PlainValue:
     exclusive = condition.operator in (Operator.LT, Operator.GT)
     if exclusive and not isinstance(literal, str | bytes):
         return neighbour(literal, condition.column.type, up=condition.operator is Operator.GT)
-    # Between two texts there is always another one.
+    # There is always another text between two texts.
     return literal
 
 
@@ -336,5 +336,5 @@ def _project_prefix(
         return condition.operator, (prefix,)
     if condition.operator is Operator.STARTS_WITH:
         return Operator.EQ, (prefix[:width],)
-    # Text that differs only after the width looks the same within it.
+    # Texts that differ only after the width are equal within it.
     return (Operator.NE, (prefix,)) if len(prefix) == width else None

@@ -1,22 +1,20 @@
 """RowCodec: rows of one schema to bytes and back, one at a time or as Arrow batches.
 
-The bytes are drawn in `neve.model.row_layout`, the Python values in `neve.model.scalar_values`;
-a list is a list, a struct a dict, a map a list of pairs (a dict is accepted too).
+`neve.model.row_layout` describes the bytes, `neve.model.scalar_values` the Python values; a list is
+a list, a struct a dict, a map a list of pairs (a dict is accepted too).
 
 A row carries the field ids and types it was written with, so any codec reads any row: values are
-found by field id, fields the schema no longer has are dropped, columns it gained since are their
-initial default or NULL, numbers are widened. What cannot be so is Corruption.
+found by field id, fields the schema no longer has are dropped, columns added since are their
+initial default or NULL, numbers are widened. Anything else is Corruption.
 
-Encoding checks everything before a byte is made: a row that was encoded can always be stored. The
-quick way serves rows whose values have exactly the expected classes and no NULL; all others, and
-everything that is wrong, take the careful way, which is slower and knows which column is to blame.
+Encoding checks everything before it makes a byte: an encoded row can always be stored. The quick
+way serves rows whose values have exactly the expected classes and no NULL; all others, and all
+errors, take the careful way, which is slower and knows which column is wrong.
 
-Whole columns to row bytes and back, for the layout drawn in `neve.model.row_layout`.
-
-Everything of fixed width, the bitmap and the lengths form a matrix with one line per row, filled
-and read a column at a time with NumPy. Rows are Python objects of their own, so cutting the matrix
-into lines and joining each with its variable-width values loops over rows, inside C functions.
-Nested values are small programs and go through `neve.model.row_values` one by one.
+In a batch, fixed-width values, the bitmap and the lengths form a matrix with one line per row,
+filled and read a column at a time with NumPy. Rows are separate Python objects, so cutting the
+matrix into lines and joining each with its variable-width values loops over rows, inside C
+functions. Nested values go through `neve.model.row_values` one by one.
 """
 
 import struct
@@ -161,7 +159,7 @@ class _Places:
 
 
 def _fixed_bytes(array: ArrowArray, *, width: int) -> _Bytes:
-    """Return the values as lines of bytes; what lies under NULL is whatever memory holds."""
+    """Return the values as lines of bytes; bytes under NULL are arbitrary."""
     if pa.types.is_boolean(array.type):
         flags = array.fill_null(False).to_numpy(zero_copy_only=False)
         return cast("_Bytes", flags.astype(np.uint8).reshape(len(array), 1))
@@ -169,7 +167,7 @@ def _fixed_bytes(array: ArrowArray, *, width: int) -> _Bytes:
 
 
 def _rows_by_header(values: Sequence[bytes]) -> dict[bytes, list[int]]:
-    """Group row numbers by header: over rows, each compared with the few headers already met."""
+    """Group row numbers by header; loops over rows, comparing each with the few headers so far."""
     groups: dict[bytes, list[int]] = {}
     for at, value in enumerate(values):
         header = next((known for known in groups if value.startswith(known)), None)
@@ -197,7 +195,7 @@ class _ColumnReader:
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         if len(values) and sizes.min() < places.head_end:
             raise _damage(sizes < places.head_end, "ends inside its fixed-width values")
-        # One slice per row: rows are objects of their own, wherever they lie.
+        # One slice per row: rows are separate objects.
         heads = b"".join([value[: places.head_end] for value in values])
         head = np.frombuffer(heads, np.uint8).reshape(len(values), places.head_end)
         bitmap = head[:, places.bitmap_at : places.bitmap_end]
@@ -221,7 +219,7 @@ class _ColumnReader:
     def _pieces(self, values: Sequence[bytes], head: _Bytes, sizes: _Numbers) -> ArrowArray:
         """Return all rows as one binary array: for each row its head, then variable-width values.
 
-        Nothing is copied but the rows themselves, once; every length is checked before use.
+        Only the rows are copied, once; every length is checked before use.
         """
         places = self._places
         ends = np.empty((len(values), len(places.lengths) + 1), np.int64)
@@ -241,7 +239,7 @@ class _ColumnReader:
         self, column: Column, at: int, head: _Bytes, nulls: _Flags, pieces: ArrowArray
     ) -> ArrowArray:
         stored = self._stored[at].type
-        # Made first: it refuses types that do not go together before any value is looked at.
+        # Made first: it refuses incompatible types before any value is read.
         read = value_reader(stored, column.type, Domain.STORAGE)
         start, width = self._places.span[at]
         entries = head[:, start : start + width]
@@ -254,7 +252,7 @@ class _ColumnReader:
         own_pieces = pieces.take(np.arange(nth, len(pieces), step))
         if read is None or kind_of(stored) not in NESTED_KINDS:
             return _checked(_binary_array(stored, own_pieces, nulls), column)
-        # Over rows, because each nested value is read by a program made for its type.
+        # A loop over rows: each nested value is read by a function made for its type.
         raws = zip(cast("list[bytes]", own_pieces.to_pylist()), nulls.tolist(), strict=True)
         nested = [None if is_null else read(raw) for raw, is_null in raws]
         array = _checked(pa.array(nested, storage_type(column.type)).view(column.type), column)
@@ -262,7 +260,7 @@ class _ColumnReader:
 
 
 def _damage(wrong: _Flags, problem: str) -> Corruption:
-    """Make the error that names the first row with a flag set; rows are the first dimension."""
+    """Return the error for the first row with a flag set; rows are the first dimension."""
     row = int(np.nonzero(wrong)[0].min())
     return Corruption(f"row {row} of {len(wrong)} {problem}")
 
@@ -289,7 +287,7 @@ def _fixed_array(stored: pa.DataType, entries: _Bytes, nulls: _Flags) -> ArrowAr
             raise _damage(entries > 1, "has a boolean other than 0 or 1")
         memory = np.packbits(entries.ravel(), bitorder="little")
     else:
-        # Always a copy: what lies in the values themselves begins at any byte.
+        # Always a copy: the values are not aligned.
         memory = entries.copy().ravel()
     buffers = [_validity(nulls), _buffer(memory)]
     if kind_of(stored) is TypeKind.UUID:
@@ -320,7 +318,7 @@ def _checked(array: ArrowArray, column: Column) -> ArrowArray:
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
 
-# Headers of older schemas whose readers are kept; a table rarely has rows of more than a few.
+# How many readers are kept, one per header; a table rarely has rows of more than a few schemas.
 _READERS_MAX: Final = 32
 
 _Row = dict[str, object]
@@ -348,8 +346,8 @@ class RowCodec:
     def encode(self, row: Mapping[str, object]) -> bytes:
         """Return the bytes of a row: a value per column, by name.
 
-        A column left out becomes its write default, or NULL. Raises SchemaMismatch naming the
-        column, before anything is made.
+        A missing column becomes its write default, or NULL. Raises SchemaMismatch naming the
+        column.
         """
         return self._write(row)
 
@@ -379,7 +377,7 @@ class RowCodec:
         return self._vectors.decode(values)
 
     def _reader_of(self, value: bytes) -> "_RowReader":
-        # A header says itself where it ends, so at most one can be the beginning of a row.
+        # A header describes its own length, so at most one can be the beginning of a row.
         for header, reader in tuple(self._readers.items()):
             if value.startswith(header):
                 return reader
@@ -392,7 +390,7 @@ class RowCodec:
 
 
 def describe_row(value: bytes) -> list[tuple[int, str, object]]:
-    """Return field id, type name and value of each field of a row, as the row itself says.
+    """Return field id, type name and value of each field, as the row itself describes them.
 
     Fields of structs are named by their ids. Raises Corruption.
     """
@@ -435,7 +433,7 @@ class _RowWriter:
         self._layout: Final = BodyLayout([column.type for column in columns])
         self._pack_head: Final = self._layout.head.pack
         self._no_nulls: Final = self._layout.no_nulls
-        # The quick ways take values in the order in which they are packed.
+        # The quick ways take values in packing order.
         packed = [*self._layout.fixed, *self._layout.variable]
         ordered = [columns[at] for at in packed]
         quick = [_quick_writer(column.type) for column in ordered]
@@ -476,7 +474,7 @@ class _RowWriter:
     def _write_with_nulls(self, values: tuple[Any, ...]) -> bytes:
         """Return the bytes of a row whose values other than None are of the expected classes.
 
-        Returns nothing for any other row; raises what `write` catches.
+        Returns None for any other row; raises what `write` catches.
         """
         nulls = 0
         raws: list[Any] = []
@@ -524,12 +522,12 @@ def _raw_of(column: Column, to_raw: ToRaw, row: Mapping[str, object]) -> MaybeRa
         raise SchemaMismatch(
             f"column {shown(column.name)} is {'NULL' if given else 'missing'} and may not be",
             column=column.name,
-            hint=f"Give it a {type_name(column.type)} value",
+            hint=f"Set it to a {type_name(column.type)} value",
         )
     try:
         return to_raw(value)
     except struct.error as error:
-        # Only the length of something nested can still be out of range here.
+        # Only the length of a nested value can still be out of range here.
         raise _too_long(1 << 32) from error
     except Unfit as unfit:
         path = f"{column.name}.{unfit.path}" if unfit.path else column.name
@@ -590,7 +588,7 @@ class _RowReader:
         self._no_nulls: Final = layout.no_nulls
         self._names: Final = [column.name for column in schema.columns]
         places = {each.field_id: at for at, each in enumerate(stored)}
-        # Fields that a row does not hold come after those it holds.
+        # Fields that a row lacks come after those it has.
         later = [column for column in schema.columns if column.field_id not in places]
         self._constants: Final = [initial_value(column) for column in later]
         places |= {column.field_id: len(stored) + at for at, column in enumerate(later)}
@@ -611,7 +609,7 @@ class _RowReader:
             (slots[at], read) for at in layout.fixed if (read := reads.get(at)) is not None
         )
         required = {at for column, at, _ in self._columns if not column.nullable}
-        # Bits that the careful way has to look at: columns never NULL, and bits of no field.
+        # Bits that the careful way has to check: required columns, and bits of no field.
         self._never_null: Final = sum(
             1 << at for at in range(8 * layout.bitmap_bytes) if at >= len(stored) or at in required
         )
@@ -675,16 +673,16 @@ def _column_reader(
 
 
 def _quick_reader(stored: pa.DataType, read: FromRaw | None) -> FromRaw | None:
-    # One call less for the most common case; the careful way explains what it refuses.
+    # One call less in the most common case; the careful way explains errors.
     return cast("FromRaw", bytes.decode) if kind_of(stored) is TypeKind.STRING else read
 
 
-# What a row holds has no type before it was checked, and a cast would cost time for each row.
+# The values of a row have no static type before they are checked; a cast would slow down each row.
 _Picker: TypeAlias = Callable[[object], tuple[Any, ...]]
 
 
 def _picker(keys: Sequence[object]) -> _Picker:
-    """Make the function that takes these keys out of a row, or of a list, as a tuple."""
+    """Return the function that takes these keys out of a row or a list, as a tuple."""
     pick = cast("_Picker", itemgetter(*keys))
     return pick if len(keys) > 1 else lambda row: (pick(row),)
 

@@ -34,8 +34,8 @@ MODEL-28  Bit i of a bitmap, lowest first, is set when value i is NULL. Bits pas
           zero.
 MODEL-29  Where a value is NULL its fixed bytes are zero, or its length is zero.
 MODEL-30  A body ends exactly where its last value does.
-MODEL-31  A row has no checksum: its container protects it. Whatever breaks these rules is
-          Corruption; nothing is allocated that the bytes at hand do not cover.
+MODEL-31  A row has no checksum: its container protects it. Breaking these rules is Corruption; no
+          more is allocated than the given bytes cover.
 """
 
 import math
@@ -98,7 +98,7 @@ MaybeRaw: TypeAlias = Raw | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredField:
-    """A field as a row describes it; names inside nested types are ids, for rows know no names."""
+    """A field as a row describes it; names inside nested types are ids: rows have no names."""
 
     field_id: int
     type: pa.DataType
@@ -110,7 +110,7 @@ def fixed_code(arrow_type: pa.DataType) -> str | None:
 
 
 def is_stored_zero(raw: Raw, zero: Raw) -> bool:
-    """Return whether a raw value is stored as zero is; −0.0 equals zero and is not."""
+    """Return whether a raw value is stored as zero bytes; −0.0 equals zero but is not."""
     return raw == zero and (not isinstance(raw, float) or math.copysign(1.0, raw) > 0)
 
 
@@ -174,7 +174,7 @@ class BodyLayout:
 
 
 class SequenceLayout:
-    """How values of one type lie one after the other: a list, or one side of a map."""
+    """The layout of consecutive values of one type: a list, or one side of a map."""
 
     __slots__ = ("_code", "_width", "_zero")
 
@@ -188,7 +188,7 @@ class SequenceLayout:
     def pack(self, raws: Sequence[MaybeRaw]) -> bytes:
         """Write raw values."""
         bitmap = bytearray((len(raws) + 7) // 8)
-        # Over the values of one list, which are Python objects already.
+        # A loop over the values of one list, which are Python objects already.
         for at, raw in enumerate(raws):
             if raw is None:
                 bitmap[at >> 3] |= 1 << (at & 7)
@@ -210,7 +210,7 @@ class SequenceLayout:
         if count & 7 and bitmap[-1] >> (count & 7):
             raise Corruption("MODEL-28: sequence has NULL bits for values it does not have")
         raws: list[MaybeRaw] = [*self._entries(value, at=at, count=count)]
-        # Over the values of one list, which become Python objects here.
+        # A loop over the values of one list, which become Python objects here.
         for null_at in _set_bits(bitmap):
             if not is_stored_zero(cast("Raw", raws[null_at]), self._zero):
                 raise Corruption("MODEL-29: sequence has bytes where it says NULL")
@@ -257,7 +257,7 @@ def pack_header(fields: Sequence[StoredField]) -> bytes:
 def parse_header(value: bytes) -> tuple[tuple[StoredField, ...], int]:
     """Read which fields a row holds and where its body begins; raises Corruption."""
     if not value:
-        raise Corruption("row without a byte")
+        raise Corruption("row is empty")
     if value[0] != ROW_VERSION:
         raise Corruption(
             f"row of version {value[0]}, expected {ROW_VERSION}",
@@ -269,7 +269,7 @@ def parse_header(value: bytes) -> tuple[tuple[StoredField, ...], int]:
 
 
 class _HeaderParser:
-    """Reads types from bytes that may hold anything."""
+    """Reads types from untrusted bytes."""
 
     __slots__ = ("_seen", "_value", "at")
 

@@ -5,9 +5,9 @@
     _last_updated_sequence_number   2147483539    data sequence number of the file
 
 Iceberg reserves these two columns from format 3 on. A file of new rows does not have them: readers
-compute them from what the manifest says of the file. A file of rows that were moved has both, at
-the end, so that a rewrite changes neither. They are the only columns of a data file that are not
-the user's; every reader hides them unless it is asked for them by name.
+compute them from the file's manifest entry. A file of moved rows has both, at the end, so that a
+rewrite changes neither. They are the only columns of a data file that are not the user's; every
+reader hides them unless asked for them by name.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ LINEAGE_SCHEMA: Final = pa.schema(_FIELDS)
 
 
 def has_lineage(properties: Mapping[str, str]) -> bool:
-    """Return whether the rows of a table of these properties have a lineage."""
+    """Return whether the rows of a table with these properties have a lineage."""
     return int(properties.get(_FORMAT_PROPERTY, _FORMAT_WITH_LINEAGE)) >= _FORMAT_WITH_LINEAGE
 
 
@@ -46,9 +46,9 @@ def with_lineage(schema: pa.Schema) -> pa.Schema:
 
 
 def lineage_of(file: DataFile, stored: pa.Table | None, *, start: int, stop: int) -> pa.Table:
-    """Return the lineage of rows [start, stop) of a file; `stored` is what the file has of it.
+    """Return the lineage of rows [start, stop) of a file; `stored` are its lineage columns.
 
-    A row of a file that has no first row id has none either: it gets one in the file it moves to.
+    A row of a file without a first row id has no id: it gets one in the file it moves to.
     """
     inherited = _inherited(file, start, stop)
     if stored is None:

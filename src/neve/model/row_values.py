@@ -1,9 +1,9 @@
 """Values of a row on their way to bytes and back, nested ones included.
 
-A writer turns a Python value into the raw form that `neve.model.row_layout` places; a reader turns
-the raw form of the type a row was written with into a value of the type wanted now: by field id,
-with fields that no longer exist dropped, fields that came later as NULL, and numbers widened.
-Both are built once per schema, so that no type is looked at again for each row.
+A writer turns a Python value into the raw form that `neve.model.row_layout` stores; a reader turns
+the raw form of the type a row was written with into a value of the current type: by field id, with
+dropped fields left out, later fields as NULL, and numbers widened. Both are built once per schema,
+so that no row has to look at types.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,11 +41,11 @@ from neve.model.schema import Column
 class Domain(Enum):
     """The Python values of dates, times, timestamps and uuids, outside rows."""
 
-    # Those of `neve.model.scalar_values`; one Python cannot hold is Unfit.
+    # Those of `neve.model.scalar_values`; a value Python cannot hold is Unfit.
     PYTHON = auto()
-    # Their raw numbers and bytes, which Arrow stores too: exact, and quick to hand over.
+    # Their raw numbers and bytes, as Arrow stores them: exact and fast.
     STORAGE = auto()
-    # As PYTHON, with the raw number where Python cannot hold the value: for people to look at.
+    # As PYTHON, with the raw number where Python cannot hold the value: for display.
     SHOWN = auto()
 
 
@@ -70,7 +70,7 @@ def storage_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def value_writer(arrow_type: pa.DataType, domain: Domain) -> ToRaw:
-    """Make the function that turns a value, never None, into its raw form; it raises Unfit."""
+    """Return the function that turns a value, never None, into its raw form; it raises Unfit."""
     match kind_of(arrow_type):
         case TypeKind.STRUCT:
             return _struct_writer(child_fields(arrow_type), domain)
@@ -86,7 +86,7 @@ def value_writer(arrow_type: pa.DataType, domain: Domain) -> ToRaw:
 
 
 def value_reader(stored: pa.DataType, wanted: pa.DataType, domain: Domain) -> FromRaw | None:
-    """Make the function from the raw form of `stored` to a value of `wanted`; None: it is one.
+    """Return the function from the raw form of `stored` to a value of `wanted`; None: the identity.
 
     The function raises Corruption, or Unfit in `Domain.PYTHON`. Raises Corruption at once when no
     value of `stored` can be one of `wanted`.
@@ -105,7 +105,7 @@ def value_reader(stored: pa.DataType, wanted: pa.DataType, domain: Domain) -> Fr
 
 
 def initial_value(column: Column) -> object:
-    """Return what a column is in a row that was written before it existed; raises Corruption."""
+    """Return a column's value in a row written before the column existed; raises Corruption."""
     if column.initial_default is None and not column.nullable:
         raise Corruption(
             f"row has no column {shown(column.name)}, which is never NULL and has no initial "
@@ -235,7 +235,7 @@ def _struct_reader(
 ) -> FromRaw:
     layout = BodyLayout([each.type for each in stored])
     places = {field_id_of(each): at for at, each in enumerate(stored)}
-    # One past the last stored value means a field that came later.
+    # One past the last stored value means a field added later.
     members = [
         (
             each,

@@ -13,20 +13,19 @@
     string, binary           str, bytes                  UTF-8 bytes, bytes
     fixed[n], uuid           bytes, uuid.UUID            n bytes, 16 bytes
 
-These are the rules for a value of a row, of a key and of a literal in a predicate alike. Taken
-besides the values above:
+The same rules hold for a value of a row, of a key and of a literal in a predicate. Also accepted:
 
 - subclasses of them, by value; NumPy's bool, integers and floats; bytearray and memoryview;
 - an int for a float when some float equals it, and for a decimal; a float is rounded to the nearest
   float32 where the column is `float`;
-- for a date or timestamp outside the years 1 to 9999, which no Python type holds, the int that is
-  stored; for a nanosecond timestamp of any year that int, or a datetime, also one of pandas.
+- for a date or timestamp outside the years 1 to 9999, which no Python type holds, the stored int;
+  for a nanosecond timestamp of any year that int, or a datetime, also pandas' Timestamp.
 
 Refused, never converted: bool for a number, text for anything but string, bytes for a uuid, an int
 for a date or moment that Python can hold, a zone where the column has none, no zone where it has
-one, digits that a decimal would drop, what pandas writes for a missing value.
+one, digits that a decimal would drop, pandas' missing values.
 
-A key has no NULL and no NaN on top of that. A literal may be more than the column can hold, see
+A key also has no NULL and no NaN. A literal may be more than the column can hold, see
 `neve.model.plain_values`.
 """
 
@@ -79,7 +78,7 @@ class Unfit(ValueError):
         self.path = path
 
     def below(self, name: str) -> "Unfit":
-        """Return the same finding as seen from the field that contains the place of this one."""
+        """Return the same error as seen from the field that contains this place."""
         return Unfit(self.reason, path=f"{name}.{self.path}" if self.path else name)
 
 
@@ -103,7 +102,7 @@ class ScalarForm:
 
 
 def scalar_form(arrow_type: pa.DataType) -> ScalarForm:
-    """Return the form of a primitive type that `normalize_type` gave."""
+    """Return the form of a primitive type that `normalize_type` returned."""
     kind = kind_of(arrow_type)
     if kind is TypeKind.DECIMAL:
         numeric = cast("pa.Decimal128Type[int, int]", arrow_type)
@@ -114,7 +113,7 @@ def scalar_form(arrow_type: pa.DataType) -> ScalarForm:
 
 
 def canonical_scalar(arrow_type: pa.DataType, value: object) -> object:
-    """Return the value as it would come back out after being stored; raises Unfit."""
+    """Return the value as it would be read after being stored; raises Unfit."""
     form = scalar_form(arrow_type)
     raw = form.to_raw(value)
     return raw if form.from_raw is None else form.from_raw(raw)
@@ -213,7 +212,7 @@ def _decimal_form(*, precision: int, scale: int) -> ScalarForm:
             return (number * unit).to_bytes(DECIMAL_BYTES, "little", signed=True)
         if not value.is_finite():
             raise Unfit("decimal that is not a finite number")
-        # Looked at before any arithmetic: 1E+999999999 would take a gigabyte as an integer.
+        # Checked before any arithmetic: 1E+999999999 would take a gigabyte as an integer.
         if value and value.adjusted() >= precision - scale:
             raise too_large()
         try:
@@ -279,16 +278,16 @@ def since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
     """
     if not isinstance(value, dt.datetime):
         raise _wrong_type("a datetime", value)
-    # The missing moment of pandas is a datetime that equals nothing and has no parts.
+    # pandas' NaT is a datetime that equals nothing and has no parts.
     if value != value:  # noqa: PLR0124
-        raise Unfit("no moment in time")
+        raise Unfit("not a moment in time")
     if zoned != (value.utcoffset() is not None):
         raise Unfit(
-            "datetime without a zone; the column has UTC, so say which zone is meant"
+            "datetime without a zone; the column has UTC, so set the zone"
             if zoned
             else "datetime with a zone; the column has none, so drop it or use timestamptz"
         )
-    # A datetime of pandas subtracts to its own class; the parts of the plain class are exact.
+    # Subtracting a pandas Timestamp returns pandas' class; the parts of the plain class are exact.
     plain = dt.datetime(  # noqa: DTZ001 - the zone is kept beside it
         value.year,
         value.month,

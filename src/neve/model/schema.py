@@ -1,7 +1,7 @@
 """TableSchema: the columns of a table, their field ids, and its primary key.
 
-A field id names a column, or a field inside a nested one, for ever: renaming and reordering keep
-it, a dropped id is never given out again. Arrow carries it as field metadata `PARQUET:field_id`.
+A field id names a column, or a field inside a nested one, forever: renaming and reordering keep it,
+a dropped id is never used again. Arrow carries it as field metadata `PARQUET:field_id`.
 
 MODEL-1  A schema has 1 to 10,000 fields, nested ones counted, each with an id of its own from 1 to
          `last_field_id`.
@@ -77,7 +77,7 @@ from neve.model.schema_json import (
 from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import known_names_hint
 
-# Similar names are looked for among this many columns, so that an error stays cheap.
+# Similar names are searched among this many columns, so that an error stays cheap.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,7 +132,7 @@ class Column:
             ) from unfit
         if not is_json_default(canonical):
             raise InvalidArgument(
-                f"default of column {shown(self.name)} is {canonical}, which JSON cannot say",
+                f"default of column {shown(self.name)} is {canonical}, which JSON cannot express",
                 hint="Use a finite number",
             )
         return canonical
@@ -146,7 +146,7 @@ class Column:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Column):
             return NotImplemented
-        # Arrow leaves ids and docs of nested fields out unless asked; dataclasses cannot ask it.
+        # Arrow ignores ids and docs of nested fields unless asked, which dataclasses cannot do.
         return self._facts() == other._facts() and self.type.equals(other.type, check_metadata=True)
 
     def __hash__(self) -> int:
@@ -159,7 +159,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """Columns in order, the primary key as field ids in key order, and the ids given out so far."""
+    """Columns in order, the primary key as field ids in key order, and the highest id so far."""
 
     columns: tuple[Column, ...]
     primary_key: tuple[int, ...]
@@ -197,11 +197,11 @@ class TableSchema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, *, primary_key: Sequence[str]) -> "TableSchema":
-        """Make the first schema of a table: types normalised, key columns NOT NULL, ids given.
+        """Make the first schema of a table: types normalised, key columns NOT NULL, ids assigned.
 
         Field ids in the metadata are kept when every field, nested ones too, has one of its own;
-        otherwise all are given again, as Iceberg does: the fields of a struct first, then what
-        is inside each of them.
+        otherwise all are assigned again, as Iceberg does: the fields of a struct first, then the
+        fields inside each of them.
         """
         if len(schema) > FIELDS_MAX:
             raise too_many_fields(len(schema))
@@ -224,7 +224,7 @@ class TableSchema:
     def from_json(cls, text: str) -> "TableSchema":
         """Read what `to_json` wrote, or any Iceberg schema that has identifier fields.
 
-        Raises Corruption, whatever is wrong with the text.
+        Raises Corruption for anything that is wrong with the text.
         """
         members = parse_object(text)
         try:
@@ -232,12 +232,12 @@ class TableSchema:
         except Corruption:
             raise
         except NeveError as error:
-            raise Corruption(f"schema JSON describes no valid schema: {error}") from error
+            raise Corruption(f"schema JSON is not a valid schema: {error}") from error
 
     def to_json(self) -> str:
         """Return the schema as Iceberg's schema JSON.
 
-        Two members are neve's own, and Iceberg's readers skip them: `primary-key`, because
+        Two members are neve's own, which Iceberg's readers skip: `primary-key`, because
         `identifier-field-ids` has no order, and `last-column-id`.
         """
         return self._json
@@ -258,7 +258,7 @@ class TableSchema:
         """SHA-256, in hex, of what decides how rows are stored and read.
 
         Covers ids, names, types, nullability, defaults, column order and key. Leaves out
-        `schema_id`, `last_field_id` and docs, which change without touching a row.
+        `schema_id`, `last_field_id` and docs, which do not affect rows.
         """
         members: JsonObject = {
             "type": "struct",
@@ -299,8 +299,8 @@ class TableSchema:
 def normalize_batch(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """Return the batch with exactly `schema.arrow_schema`: columns by name, cast without loss.
 
-    A column left out becomes its write default, or NULL. Raises SchemaMismatch for a column the
-    table does not have, one it needs, a value that would change, or a NULL where none is allowed,
+    A missing column becomes its write default, or NULL. Raises SchemaMismatch for an unknown
+    column, a missing required one, a value that would change, or a NULL where none is allowed,
     naming the column and the first bad row.
     """
     positions: dict[str, int] = {}
@@ -324,7 +324,7 @@ def normalize_batch(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatc
 
 
 def constant_array(column: Column, value: object, *, length: int) -> ArrowArray:
-    """Make an array of one value of a primitive column, or of NULL for None."""
+    """Return an array that repeats one value of a primitive column, or NULL for None."""
     if value is None:
         return nulls(length, column.type)
     scalar = pa.scalar(value, column.type)
@@ -357,7 +357,7 @@ def _normal_field(arrow_field: ArrowField) -> ArrowField:
 
 def _column_of(arrow_field: ArrowField, *, required: bool) -> Column:
     field_id = field_id_of(arrow_field)
-    assert field_id is not None, "ids were given before columns are made"
+    assert field_id is not None, "ids are assigned before columns are made"
     return Column(
         field_id=field_id,
         name=arrow_field.name,

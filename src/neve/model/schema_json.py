@@ -9,8 +9,8 @@
     "iceberg"  "f79c3e09-677c-4bbd-a479-3f349cb785e7"  "000102ff"                  default values
 
 Field ids live in the metadata of Arrow fields, see `neve.model.arrow_types`. Reading trusts
-nothing: whatever is not of this shape is Corruption that says where. Unknown members are passed
-over, as Iceberg's readers do, so that a later version may add some.
+nothing: any other shape is Corruption that says where. Unknown members are skipped, as Iceberg's
+readers do, so that a later version may add some.
 """
 
 import datetime as dt
@@ -56,12 +56,12 @@ _Member = TypeVar("_Member")
 
 
 def dump_canonical(value: Json) -> str:
-    """Write JSON in the one form that equal values share: sorted members, no spaces, ASCII."""
+    """Return JSON in canonical form: sorted members, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def parse_object(text: str, *, what: str = "schema") -> JsonObject:
-    """Read a JSON object; raises Corruption when it is none, too large, or says a thing twice."""
+    """Read a JSON object; raises Corruption when it is not one, too large, or repeats a member."""
     if len(text) > SCHEMA_JSON_BYTES_MAX:
         raise Corruption(f"{what} JSON of {len(text)} characters, limit {SCHEMA_JSON_BYTES_MAX}")
     try:

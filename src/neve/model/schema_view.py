@@ -1,4 +1,4 @@
-"""What predicates and partition specs need to know of a schema, and nothing more."""
+"""SchemaView: what predicates and partition specs need to know about a schema."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
@@ -15,7 +15,7 @@ ArrowScalar: TypeAlias = "pa.Scalar[Any]"
 
 
 class ColumnView(Protocol):
-    """One column: what it is called, and what it is."""
+    """One column: its id, name and type."""
 
     @property
     def field_id(self) -> int:
@@ -55,7 +55,7 @@ class SchemaView(Protocol):
 
 
 def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
-    """Take a column out of a batch; raises SchemaMismatch when it is absent or of another type."""
+    """Return a column of a batch; raises SchemaMismatch when it is missing or of another type."""
     position = batch.schema.get_field_index(column.name)
     if position < 0:
         raise SchemaMismatch(

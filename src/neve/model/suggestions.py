@@ -1,4 +1,4 @@
-"""Suggestions for a name that is not there: "did you mean", or which names there are."""
+"""Suggestions for an unknown name: "did you mean", or the names that exist."""
 
 import difflib
 from collections.abc import Collection, Sequence
@@ -9,12 +9,12 @@ from neve.model.display import shown
 
 _COMPARED_MAX: Final = 1_000
 _LISTED_MAX: Final = 10
-# Comparing takes the product of both lengths; nothing in a lake is named as long as that.
+# Comparing costs the product of both lengths; no name in a lake is that long.
 _LETTERS_MAX: Final = 1_024
 
 
 def similar_name(name: str, names: Collection[str]) -> str | None:
-    """Return the most similar of `names`, first one that differs in case only; None if none is."""
+    """Return the most similar of `names`, preferring one that differs only in case, or None."""
     if len(name) > _LETTERS_MAX:
         return None
     folded = name.casefold()

@@ -1,4 +1,4 @@
-"""Partition transforms, value for value as Iceberg defines them.
+"""Partition transforms exactly as Iceberg defines them, their texts and the hash of `bucket`.
 
     transform     takes                                  returns         keeps order
     identity      every primitive type                   the same type   yes
@@ -12,31 +12,28 @@ MODEL-10  NULL becomes NULL, and nothing else does.
 MODEL-11  Times are counted from 1970-01-01T00:00 UTC and rounded down: one microsecond before it is
           day -1, hour -1, month -1 and year -1.
 MODEL-12  A result that its type cannot hold is refused, never wrapped: a wrapped value would be out
-          of order, and pruning would lose the row. It happens at the outermost few values only.
+          of order, and pruning would lose the row. Only a few extreme values are refused.
 MODEL-13  `apply` and `apply_one` agree.
 
-`day` counts days in 32 bits, as the specification says; date32 is that number with a calendar, and
-what other engines show.
+`day` counts days in 32 bits, as the specification says; date32 is that number, and what other
+engines show.
 
-Listings and directory names have partition values as texts, as Iceberg spells them:
+Listings and directory names show partition values as text, as Iceberg spells them:
 
     transform           plain value                        text
     identity, truncate  a value of the column              2024-01-31, 12.50, us-west
     year, month         years or months since 1970         2024, 2024-03
     day, hour           days or hours since 1970           2024-03-31, 2024-03-31-23
     bucket              number of the bucket               7
+    bytes               as they are                        base64
 
-Bytes are base64.
+The hash of `bucket` is Murmur3, x86, 32 bits, seed 0. The type decides which bytes are hashed:
 
-The hash of Iceberg's bucket transform: Murmur3, x86, 32 bits, seed 0, of a column or one value.
-
-One rule per type says which bytes are hashed:
-
-int32, int64, date, time   the number as a 64-bit little-endian integer
-timestamp                  microseconds as the same; nanoseconds are rounded down first
-decimal                    the unscaled number, shortest big-endian two's complement
-string                     UTF-8
-uuid, fixed, binary        the bytes
+    int32, int64, date, time   the number as a 64-bit little-endian integer
+    timestamp                  microseconds as the same; nanoseconds are rounded down first
+    decimal                    the unscaled number, shortest big-endian two's complement
+    string                     UTF-8
+    uuid, fixed, binary        the bytes
 
 No library hashes an Arrow column: mmh3 takes one value per call. Values of one width are therefore
 hashed here with NumPy, all rows at once; values of varying length go to mmh3 one by one.
@@ -82,7 +79,7 @@ from neve.model.schema_view import ArrowArray
 Hashes: TypeAlias = npt.NDArray[np.int32]
 
 _BLOCK_BYTES: Final = 4
-# Bounds the Python bytes alive at once while a long column is hashed.
+# Bounds the Python bytes objects alive at once while a long column is hashed.
 _ROWS_PER_SLICE: Final = 65_536
 
 _C1: Final = np.uint32(0xCC9E2D51)
@@ -186,13 +183,13 @@ def _hash_decimals(array: ArrowArray) -> Hashes:
     rows = fixed_bytes(array, width=DECIMAL_BYTES)[:, ::-1]
     negative = rows[:, 0] >> 7
     filler = np.where(negative, np.uint8(0xFF), np.uint8(0))
-    # The last byte always stays, and so does a filler byte that carries the sign.
+    # The last byte always stays, and so does a padding byte that carries the sign.
     useful = rows[:, :-1] != filler[:, None]
     first = np.where(useful.any(axis=1), useful.argmax(axis=1), DECIMAL_BYTES - 1)
     sign_lost = rows[np.arange(len(rows)), first] >> 7 != negative
     lengths = DECIMAL_BYTES - first + sign_lost
     hashes = np.zeros(len(rows), dtype=np.int32)
-    # At most sixteen turns, one per length.
+    # At most sixteen iterations, one per length.
     for length in np.unique(lengths).tolist():
         chosen = lengths == length
         hashes[chosen] = hash_fixed(rows[chosen, DECIMAL_BYTES - length :])
@@ -219,7 +216,7 @@ class Transform(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """Return Iceberg's name of the transform, such as `bucket[16]`."""
+        """Return Iceberg's name for the transform, such as `bucket[16]`."""
 
     @property
     def preserves_order(self) -> bool:
@@ -241,7 +238,7 @@ class Transform(ABC):
     def _apply_one(self, value: PlainValue, source: pa.DataType, *, column: str) -> PlainValue: ...
 
     def apply(self, array: ArrowArray, *, column: str = "") -> ArrowArray:
-        """Transform a whole column; raises SchemaMismatch with the first row that cannot be."""
+        """Transform a whole column; raises SchemaMismatch with the first bad row."""
         self.check_source(array.type, column=column)
         return self._apply(array, column=column)
 
@@ -376,7 +373,7 @@ class Bucket(Transform):
         return False
 
     def accepts(self, source: pa.DataType) -> bool:
-        """Take every primitive type but bool and floats."""
+        """Take every primitive type except bool and floats."""
         return not (pa.types.is_nested(source) or pa.types.is_boolean(source) or is_float(source))
 
     def result_type(self, source: pa.DataType) -> pa.DataType:  # noqa: ARG002 - one for all
@@ -481,7 +478,7 @@ class Truncate(Transform):
 
 
 def parse_transform(text: str) -> Transform:
-    """Read Iceberg's name of a transform, such as `bucket[16]`; raises InvalidArgument."""
+    """Parse Iceberg's name for a transform, such as `bucket[16]`; raises InvalidArgument."""
     if text == "identity":
         return Identity()
     if text in set(TimeUnit):
@@ -490,7 +487,7 @@ def parse_transform(text: str) -> Transform:
     if found is None:
         raise InvalidArgument(
             f"unknown partition transform {text[:64]!r}",
-            hint="neve knows identity, year, month, day, hour, bucket[n] and truncate[w]",
+            hint="Use identity, year, month, day, hour, bucket[n] or truncate[w]",
         )
     parameter = int(found.group(2))
     return Bucket(parameter) if found.group(1) == "bucket" else Truncate(parameter)
@@ -504,7 +501,7 @@ def _check_parameter(value: object, *, what: str, example: str) -> None:
 
 
 def _too_far(*, column: str, row: int | None) -> SchemaMismatch:
-    # Hours of microseconds leave 32 bits about 245,000 years from 1970; nothing else does.
+    # Only hours of microseconds overflow 32 bits, about 245,000 years from 1970.
     return SchemaMismatch(
         f"a value of column {shown(column)} is too far from 1970 to count its hours",
         column=column,
@@ -523,7 +520,7 @@ def _units_per_day(source: pa.DataType) -> int:
 
 
 def _month_of_day(day: int) -> int:
-    """Months since 1970 of a day number, in the calendar that goes on both ways for ever."""
+    """Return the months since 1970 of a day number, in the proleptic Gregorian calendar."""
     return int(np.datetime64(day, "D").astype("datetime64[M]").astype(np.int64))
 
 
@@ -554,7 +551,7 @@ _TIME_UNITS: Final = {
 
 
 def partition_text(transform: Transform, result_type: pa.DataType, value: PlainValue) -> str:
-    """Spell a value of a transform; raises ValueError for one that its type does not hold.
+    """Return a value of a transform as text; raises ValueError for one its type cannot hold.
 
     `result_type` is the type that the transform returns for its column.
     """

@@ -1,9 +1,9 @@
-"""Types as people write them: Iceberg's names, some of Arrow's, and nested ones in angle brackets.
+"""Types as users write them: Iceberg's names, some of Arrow's, and nested ones in angle brackets.
 
     long   int64   string   timestamptz   decimal(9,2)   fixed(16)   fixed[16]
     list<long>   map<string, double>   struct<street: string, zip: int!>
 
-A `!` after a type inside angle brackets says that the element, value or field is never NULL.
+A `!` after a type inside angle brackets means that the element, value or field is never NULL.
 """
 
 import re
@@ -48,12 +48,12 @@ _CLOSING: Final = ">)]"
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Read a type; raises InvalidArgument with the most similar name."""
+    """Parse a type; raises InvalidArgument with the most similar name."""
     return _parse(text, depth=1)
 
 
 def type_text(arrow_type: pa.DataType) -> str:
-    """Spell a type out, so that `parse_type` reads it."""
+    """Return a type as text that `parse_type` reads."""
     inside = [
         (field.name, f"{type_text(field.type)}{'' if field.nullable else REQUIRED}")
         for field in child_fields(arrow_type)
@@ -61,7 +61,7 @@ def type_text(arrow_type: pa.DataType) -> str:
     match kind_of(arrow_type):
         case TypeKind.STRUCT:
             return f"struct<{', '.join(f'{name}: {text}' for name, text in inside)}>"
-        case TypeKind.MAP:  # a key is never NULL, and says nothing of it
+        case TypeKind.MAP:  # a key is never NULL, so it has no mark
             return f"map<{inside[0][1].removesuffix(REQUIRED)}, {inside[1][1]}>"
         case TypeKind.LIST:
             return f"list<{inside[0][1]}>"
@@ -122,7 +122,7 @@ def _field(name: str, type_text: str, *, depth: int) -> ArrowField:
 
 
 def _parts(inside: str) -> list[str]:
-    """Cut at the commas that no bracket holds."""
+    """Split at the commas outside brackets."""
     parts, start, open_count = [], 0, 0
     for at, letter in enumerate(inside):
         if letter in _OPENING:

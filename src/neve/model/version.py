@@ -1,21 +1,20 @@
-"""Versions of a table and the edits that lead from one to the next.
+"""Versions of a table, the edits that lead from one to the next, and the order of their files.
 
     Version n  ──  VersionEdit (base n)  ──►  Version n+1
 
 A Version is the list of data files with their vectors, and the few facts of its commit. An edit
-names what changes: files added, files removed, vectors of files that stay. `apply_edit` is the only
-way from one to the other, in a commit and in recovery alike.
+names what changes: files added, files removed, vectors of files that stay. Commit and recovery both
+apply an edit with `apply_edit`.
 
-FileOrder: the files of levels from 1 on, by partition and level, each in the order of its keys.
+`FileOrder` holds the files of levels from 1 on, by partition and level, each in key order:
 
     place (level, spec id, partition)     (key_min, path), ascending
     ─────────────────────────────────     ─────────────────────────────────
     1, 0, ()                              (a, f1)  (g, f7)  (q, f3)
     2, 0, ()                              (a, f2)  (m, f5)
 
-Files of one place do not overlap, so its two neighbours say whether a file fits: a bisection
-instead of a look at every file. An order is a value; the one after a change shares the places that
-the change does not touch.
+Files of one place do not overlap, so a bisection and the two neighbours decide whether a file fits.
+An order is immutable; the one after a change shares the places that the change does not touch.
 """
 
 from bisect import bisect_left, insort
@@ -52,7 +51,7 @@ class FileOrder:
         return FileOrder(dict(rows))
 
     def after(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> "FileOrder":
-        """Return the order after a change; the cost follows the change and what it touches."""
+        """Return the order after a change; the cost grows with the places it touches."""
         gone = [file for file in removed if file.level > 0]
         new = [file for file in added if file.level > 0]
         if not gone and not new:
@@ -68,17 +67,17 @@ class FileOrder:
         return FileOrder({place: row for place, row in rows.items() if row})
 
     def neighbours(self, file: DataFile) -> Iterator[str]:
-        """Paths right before and right after where a file is, or would be, in its place."""
+        """Yield the paths before and after where a file is, or would be, in its place."""
         row = self._rows.get(_place_of(file), [])
         at = bisect_left(row, (file.key_min, file.path))
         if at > 0:
             yield row[at - 1][1]
-        behind = at + 1 if at < len(row) and row[at][1] == file.path else at
-        if behind < len(row):
-            yield row[behind][1]
+        after = at + 1 if at < len(row) and row[at][1] == file.path else at
+        if after < len(row):
+            yield row[after][1]
 
     def adjacent(self) -> Iterator[tuple[str, str]]:
-        """Paths of every two files that follow each other in one place."""
+        """Yield the paths of every two adjacent files of one place."""
         for row in self._rows.values():
             for (_, left), (_, right) in pairwise(row):
                 yield left, right
@@ -102,7 +101,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFacts:
-    """What a commit says about itself, files aside."""
+    """What a commit says about itself, except its files."""
 
     operation: Operation
     timestamp_ms: int
@@ -134,7 +133,7 @@ class Version:
     _order: tuple[Mapping[str, DataFile], FileOrder] | None = field(
         default=None, compare=False, repr=False
     )
-    """The order of `files`, with the very mapping it was made of."""
+    """The order of `files`, with the mapping it was made from."""
 
     @property
     def key_order(self) -> FileOrder:
@@ -142,7 +141,7 @@ class Version:
         known = self._order
         if known is None or known[0] is not self.files:
             known = self.files, FileOrder.of(self.files.values())
-            object.__setattr__(self, "_order", known)  # derived: the value stays the same
+            object.__setattr__(self, "_order", known)  # a cache: the value stays the same
         return known[1]
 
     @property
@@ -166,8 +165,8 @@ class VersionEdit:
 def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
     """Return the Version after an edit; None is the table before its first.
 
-    Raises Corruption when the edit does not fit: a file it removes or marks is not there, or one it
-    adds already is.
+    Raises Corruption when the edit does not fit: a file it removes or marks is missing, or one it
+    adds already exists.
     """
     number = 1 if version is None else version.number + 1
     if edit.base != number - 1:
@@ -204,5 +203,5 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
 
 
 def _copied(files: Mapping[str, DataFile]) -> dict[str, DataFile]:
-    """Copy a mapping; `copy` clones a dict whole, `dict` puts every key again after a removal."""
+    """Copy a mapping; after a removal, `dict` inserts every key again, while `copy` does not."""
     return files.copy() if isinstance(files, dict) else dict(files)

@@ -1,4 +1,4 @@
-"""What a Version changed and what it holds, in the words of Iceberg's snapshot summaries.
+"""What a Version changed and what it holds, as Iceberg's snapshot summaries count it.
 
     added-data-files, added-records, added-files-size, added-delete-files, added-position-deletes
     deleted-data-files, deleted-records, removed-files-size, removed-delete-files,
@@ -6,9 +6,9 @@
     total-data-files, total-records, total-files-size, total-delete-files, total-position-deletes,
     total-equality-deletes
 
-Records are those of files, as Iceberg counts them: rows that a vector marks stay counted until
-their file goes, and are counted as position deletes beside it. Sizes are those of data files and of
-their deletes: a vector counts with its own bytes, a file of positions with the whole file.
+Records are those of files, as Iceberg counts them: rows that a vector marks count until their file
+is removed, and also count as position deletes. Sizes include the deletes of data files: a vector
+counts with its own bytes, a file of positions with the whole file.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from neve.model.data_file import DataFile
 from neve.model.version import Version, VersionEdit
 
 DeleteBytes: TypeAlias = Callable[[DataFile], int]
-"""Returns how many bytes the deletes of a data file take, which has some."""
+"""Returns how many bytes the deletes of a data file take; the file has some."""
 
 
 def vector_bytes(file: DataFile) -> int:
@@ -104,18 +104,18 @@ class Totals:
 
 
 class SummedFiles:
-    """The files of one Version after the other and what they add up to.
+    """The files of successive Versions and their totals.
 
     An edit changes them in place, so that a long history costs no more than its edits.
     """
 
     def __init__(self, version: Version) -> None:
-        """Begin with a whole Version."""
+        """Start from a whole Version."""
         self._files = dict(version.files)
         self.totals = Totals.of(version.files)
 
     def follow(self, number: int, edit: VersionEdit) -> VersionChange:
-        """Go on to the Version that an edit makes; returns what it changes."""
+        """Advance to the Version that an edit makes; returns what it changes."""
         touched = {*edit.removed, *edit.vectors}
         before = {path: self._files[path] for path in touched}
         for path in edit.removed:
@@ -129,7 +129,7 @@ class SummedFiles:
 
 
 def change_between(before: Version, after: Version, edit: VersionEdit) -> VersionChange:
-    """Say what an edit changes, as manifests do."""
+    """Return what an edit changes, as manifests do."""
     return _changed(after.number, edit, before.files, after.files)
 
 
@@ -144,7 +144,7 @@ def _changed(
     before: Mapping[str, DataFile],
     after: Mapping[str, DataFile],
 ) -> VersionChange:
-    # A file that leaves and comes back in one step, under another vector, has never left.
+    # A file that is removed and added in one step, with another vector, stays.
     left = set(edit.removed)
     came = {file.path for file in edit.added}
     added = [after[file.path] for file in edit.added if file.path not in left]

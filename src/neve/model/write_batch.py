@@ -72,7 +72,7 @@ class DeleteRows:
 class PartialRows:
     """Rows with only the columns in `field_ids` (and the key).
 
-    Other columns in them are those that a row cannot go without, as they were when it was written.
+    They also hold the required columns, as they were when the row was written.
     """
 
     rows: pa.RecordBatch

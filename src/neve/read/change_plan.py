@@ -1,20 +1,20 @@
-"""Which rows a commit took away and which it brought, as files and vectors, without reading any.
+"""Change plans: the rows a commit removed and added, as files and vectors, without reading any.
 
     file      in the Version before    in the Version after    rows
-    added     –                        live rows               brought
-    removed   live rows                –                       taken away
-    marked    live rows                fewer of them           taken away: what is marked now
+    added     –                        live rows               added
+    removed   live rows                –                       removed
+    marked    live rows                fewer of them           removed: those marked now
     restored  live rows                others of them          both
 
-A key that was taken away and brought in one commit was updated. Rewrites change no row, and neither
-does a change of the definition. A rollback brings back whole files, most of whose rows the table
-had all along: rows that are the same before and after are no change.
+A key that was removed and added in one commit was updated. Rewrites change no row, and neither does
+a change of the definition. A rollback restores whole files, and the table still had most of their
+rows: rows that are the same before and after do not count as changes.
 
-Small commits that follow each other often mark rows in the same files. They come in groups, for
-which each file is read once:
+Consecutive small commits often mark rows in the same files. They are grouped, and a group reads
+each file once:
 
     commit    marks in file f     read of f
-    5         3  40               what the vector of commit 7 marks and that of 4 does not:
+    5         3  40               rows that the vector of commit 7 marks and that of 4 does not:
     6         17                  3  17  40  60
     7         60
 
@@ -28,7 +28,7 @@ from typing import Final
 from neve.model.data_file import DataFile
 from neve.model.version import Operation, Version, VersionEdit
 
-# What the rows that a group marks may be; as many are held at once.
+# The most rows that a group marks; they are held at once.
 _GROUP_ROWS: Final = 131_072
 _GROUP_BYTES: Final = 16 << 20
 _GROUP_COMMITS: Final = 256
@@ -37,11 +37,11 @@ _WITHOUT_CHANGES: Final = frozenset({Operation.REPLACE, Operation.EVOLVE})
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """Rows of a file that are live as it is described here, and were not under another vector."""
+    """Rows of a file that are live under its vector, and were not under another vector."""
 
     file: DataFile
     without: DataFile | None = None
-    """The same file on the other side of the commit; None: it is not there."""
+    """The same file on the other side of the commit; None: it does not exist there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,11 @@ class CommitChanges:
     brought: tuple[ChangedFile, ...]
     """Files with rows that the Version after has."""
     drops_equal: bool
-    """Whether a row that was taken away and brought back as it was does not count as a change."""
+    """Whether a row that was removed and added unchanged does not count as a change."""
 
 
 def grouped(commits: Iterable[CommitChanges]) -> Iterator[list[CommitChanges]]:
-    """Put commits that follow each other into groups that are worth reading together."""
+    """Group consecutive commits that are worth reading together."""
     group: list[CommitChanges] = []
     row_count = byte_count = 0
     for commit in commits:
@@ -105,7 +105,7 @@ def _marks(commit: CommitChanges) -> tuple[int, int]:
 
 
 def plan_changes(before: Version | None, edit: VersionEdit, after: Version) -> CommitChanges | None:
-    """Say what an edit of one Version to the next did to rows; None when it did nothing."""
+    """Return what an edit of one Version to the next did to rows; None when it did nothing."""
     operation = edit.facts.operation
     if operation in _WITHOUT_CHANGES:
         return None
@@ -119,7 +119,7 @@ def plan_changes(before: Version | None, edit: VersionEdit, after: Version) -> C
             continue
         if old is not None and old.live_count:
             taken.append(ChangedFile(old, new))
-        # Vectors only grow, but for those of a file that a rollback restores.
+        # Vectors only grow, except those of a file that a rollback restores.
         if new is not None and new.live_count and (old is None or old.vector is not None):
             brought.append(ChangedFile(new, old))
     if not taken and not brought:

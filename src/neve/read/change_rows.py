@@ -2,15 +2,15 @@
 
 1. For each file, find the positions: by the vectors of both sides, or all live rows of a file that
    the other side lacks.
-2. Cut them into pieces, one for each row group that has any; other groups are not read. Small
-   pieces of a file are joined to blocks.
-3. Files whose keys follow each other are one run (see `neve.keys.merge`). Small files are read
-   together and sorted: a block of them is a run.
+2. Split them into pieces, one for each row group that has any; other groups are not read. Small
+   pieces of a file are joined into blocks.
+3. Files without overlapping keys are one run (see `neve.keys.merge`). Small files are read together
+   and sorted: a block of them is a run.
 
 For commits that are reported together, rows that several of them mark in one file are read once and
 sorted, and each commit takes its own (see `neve.read.change_plan`).
 
-Rows come in the schema of the feed, whatever schema their file was written with.
+Rows have the schema of the feed, whatever schema their file was written with.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from neve.table.table_context import TableContext
 _FEW: Final = 8
 # Rows of a file that are held at once, unless a single group has more.
 _BLOCK_ROWS: Final = 65_536
-# Files up to this size are read together: most of their cost is that of a file, not of its rows.
+# Files up to this size are read together: most of their cost is per file, not per row.
 _SMALL_ROWS: Final = 4_096
 _SMALL_BYTES: Final = 1 << 20
 _JOINT_BYTES: Final = 8 << 20
@@ -67,9 +67,9 @@ class ChangeRows:
         self._shared: _Shared | None = None
 
     def tell_together(self, commits: Iterable[CommitChanges]) -> None:
-        """Read what these commits have in common once, when the first of them needs it.
+        """Read the files that these commits share once, when the first of them needs it.
 
-        What others had in common is let go.
+        The shared rows of earlier commits are released.
         """
         self._often = marked_often(commits)
         self._marks = {}
@@ -118,14 +118,14 @@ class ChangeRows:
             yield partial(self._load, reader, pieces)
 
     def _pieces(self, changed: ChangedFile) -> Iterator[tuple[DataFileReader, Sequence["_Piece"]]]:
-        """Cut the changed rows of a file into what is read at once."""
+        """Split the changed rows of a file into pieces that are read at once."""
         flags = self._flags(changed)
         if flags is not None and not flags.any():
             return
         reader = self._access.reader(changed.file)
         pieces: list[_Piece] = []
         row_count = 0
-        # As many turns as the file has groups.
+        # One iteration per group of the file.
         for start, stop in pairwise(reader.group_starts):
             chosen = np.ones(stop - start, np.bool_) if flags is None else flags[start:stop]
             count = int(np.count_nonzero(chosen))
@@ -160,7 +160,7 @@ class ChangeRows:
         if other is None or path not in self._often:
             return None
         wanted = self._marked(other) - self._marked(changed.file)
-        # A vector that marks less than one before it is not ours.
+        # A vector that marks fewer rows than an earlier one is not neve's.
         return wanted if wanted <= self._all_marks(path) else None
 
     def _all_marks(self, path: str) -> BitMap64:
@@ -183,7 +183,7 @@ class ChangeRows:
         places = np.sort(np.concatenate(taken))
         rows, keys = self._shared.block
         keys = keys.taken(places)
-        merged_order([keys])  # no key is there twice
+        merged_order([keys])  # no key occurs twice
         return (rows.take(places), keys) if len(places) else None
 
     def _read_shared(self) -> _Shared:
@@ -241,17 +241,17 @@ class _Piece:
     count: int
 
     def chosen_of(self, rows: pa.Table) -> pa.Table:
-        """Return those of the group's rows that are chosen."""
+        """Return the chosen rows of the group."""
         if self.count == rows.num_rows:
             return rows
-        # Few of many are picked, and most of them filtered: each is the faster way.
+        # Taking is faster for few of many rows, filtering for most of them.
         if self.count * _FEW < rows.num_rows:
             return rows.take(np.flatnonzero(self.chosen))
         return rows.filter(pa.array(self.chosen))
 
 
 def _joint(small: Sequence[ChangedFile]) -> Iterator[list[ChangedFile]]:
-    """Put small files, by their smallest keys, together into what is held at once."""
+    """Group small files, by their smallest keys, into blocks that are held at once."""
     together: list[ChangedFile] = []
     row_count = byte_count = 0
     for each in sorted(small, key=lambda each: each.file.key_min):

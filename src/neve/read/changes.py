@@ -2,19 +2,19 @@
 
 For each commit, in the order of commits:
 
-1. The rows it took away and those it brought, as sorted runs (see `neve.read.change_rows`).
-2. All runs are cut into windows of keys (see `neve.keys.merge`), and the rows of a window
-   sorted once. A key on both sides was updated, one that was only brought is an insert, one that
-   was only taken away a delete.
+1. Read the rows it removed and added, as sorted runs (see `neve.read.change_rows`).
+2. Cut all runs into windows of keys (see `neve.keys.merge`), and sort the rows of a window once. A
+   key on both sides is an update, one that was only added an insert, one that was only removed a
+   delete.
 
-        taken     b  d  e              b  update_preimage, update_postimage
-        brought   a  b  e  f           a  insert    d  delete    …
+        removed   b  d  e              b  update_preimage, update_postimage
+        added     a  b  e  f           a  insert    d  delete    …
 
 3. For an update the row before comes first. After a rollback, equal rows are left out.
 
-CHANGES-1  Within a commit rows come by key, and never in another order.
-CHANGES-2  No window holds more than a block of rows of each run, and one of small blocks, whatever
-    the commit is.
+CHANGES-1  Within a commit, rows are ordered by key.
+CHANGES-2  No window holds more than a block of rows of each run, and one of small blocks, for any
+    commit.
 CHANGES-3  Rows of two commits are never in one batch.
 """
 
@@ -65,7 +65,7 @@ def feed_schema(schema: TableSchema) -> pa.Schema:
             raise SchemaMismatch(
                 f"the table has a column {field.name!a}, which a change feed adds",
                 column=field.name,
-                hint="rename the column: a feed has its own of that name",
+                hint="Rename the column: a feed has its own of that name",
             )
     return pa.schema([*schema.arrow_schema, *added])
 
@@ -126,7 +126,7 @@ def _equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
         both_null = pc.and_(pc.is_null(left), pc.is_null(right))
         equal = pc.coalesce(pc.equal(left, right), both_null)
         is_same &= equal.to_numpy()
-    # Bytes say it of every type, nested ones and NaN too.
+    # Bytes decide it for every type, nested ones and NaN too.
     unsure = np.flatnonzero(~is_same) if is_plain else np.arange(before.num_rows)
     if len(unsure):
         encoded = map(
@@ -156,7 +156,7 @@ class _Labels:
         self._timestamp = pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC"))
 
     def on(self, table: pa.Table, codes: _Codes | int) -> pa.Table:
-        """Put the labels after the columns of rows."""
+        """Append the labels to the columns of rows."""
         count = table.num_rows
         labels = [
             _words(codes, count),
@@ -173,7 +173,7 @@ def _words(codes: _Codes | int, count: int) -> "pa.Array[pa.StringScalar]":
 
 
 def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Join small tables until they are worth a batch; no table that is given is empty."""
+    """Join small tables until they are worth a batch; no input table is empty."""
     waiting: list[pa.Table] = []
     row_count = byte_count = 0
     for table in tables:

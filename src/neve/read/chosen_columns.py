@@ -3,8 +3,8 @@
     asked for           returned
     id, s.a, s.in.x     id, s: struct<a, in: struct<x>>
 
-A field comes in its struct, as it does in Iceberg: a struct has the fields that were asked for, in
-the order of the schema, and is NULL where the whole one is. Files are read by whole columns.
+A field is returned in its struct, as in Iceberg: a struct has the requested fields, in the order of
+the schema, and is NULL where the whole one is. Files are read by whole columns.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,10 +34,10 @@ class ChosenColumns:
     schema: pa.Schema
     """The columns that are returned."""
     ways: Mapping[str, ArrayWay]
-    """From a column to the struct that is returned of it; no entry for one returned whole."""
+    """From a column to the struct returned for it; no entry for one returned whole."""
 
     def given(self, rows: pa.Table) -> pa.Table:
-        """Return what was asked for of rows of `names`."""
+        """Return the requested part of rows with the columns `names`."""
         if not self.ways:
             return rows
         columns = []
@@ -50,7 +50,7 @@ class ChosenColumns:
 
 
 def chosen_columns(columns: Sequence[str] | None, schema: TableSchema) -> ChosenColumns:
-    """Find what was asked for; raises InvalidArgument, NotFound."""
+    """Return the chosen columns; raises InvalidArgument, NotFound."""
     whole = schema.arrow_schema
     if columns is None:
         names = tuple(whole.names)
@@ -86,7 +86,7 @@ def _refuse_again(places: _Places, others: Mapping[_Places, str], name: str) -> 
 
 
 def _pruned(type_: pa.DataType, wanted: Collection[_Places]) -> pa.DataType:
-    """Return a struct with the wanted fields only; a field wanted whole stays as it is."""
+    """Return a struct with only the wanted fields; a field wanted whole stays as it is."""
     if () in wanted:
         return type_
     fields = []
@@ -101,7 +101,7 @@ def _asked_names(columns: Sequence[str]) -> tuple[str, ...]:
     """Check that columns are a list of names, none of them twice; raises InvalidArgument."""
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise InvalidArgument(
-            f"columns are given as {type(columns).__name__}", hint="Pass a list of names"
+            f"columns are {type(columns).__name__}, not a list", hint="Pass a list of names"
         )
     if not columns:
         raise InvalidArgument("no columns were asked for", hint="Name one, or use count()")
@@ -109,7 +109,7 @@ def _asked_names(columns: Sequence[str]) -> tuple[str, ...]:
     for name in columns:
         if not isinstance(name, str):
             raise InvalidArgument(
-                f"a column is given as {type(name).__name__}", hint="Pass a list of names"
+                f"a column name is {type(name).__name__}, not text", hint="Pass a list of names"
             )
         if name in names:
             raise InvalidArgument(

@@ -1,11 +1,11 @@
 """FileRows: the rows of one data file that a scan returns, piece by piece.
 
 1. Find the positions of the keys in the range, through the key index.
-2. Cut them into pieces, one for each row group, and leave out groups in which no row can match by
-   the bounds of their columns. Small groups that follow each other are one piece.
+2. Split them into pieces, one for each row group, and leave out groups in which no row can match by
+   the bounds of their columns. Consecutive small groups are one piece.
 3. The live rows of a piece are those that no vector marks and whose keys are in no memtable. There
    is one flag per row of the file; a piece without live rows is not read.
-4. Read the columns of the filter first. Only where some row matches, the others are read too.
+4. Read the columns of the filter first, and the others only where some row matches.
 
         positions   0        16,384       32,768
         groups      ├───────────┼────────────┼──────┤
@@ -29,7 +29,7 @@ from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.table.table_view import TableView
 
 _PIECE_BYTES_MAX: Final = 16 << 20
-"""Memory that a piece of several groups takes, about, with all columns."""
+"""About the memory of a piece of several groups, with all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class FileRows:
         self._kept = self._live_flags(memory)
 
     def pieces(self, *, rows_max: int) -> FilePieces:
-        """Cut the file into pieces; of several groups only up to so many rows."""
+        """Split the file into pieces; several groups are joined only up to this many rows."""
         start, stop = self._positions()
         starts = self._reader.group_starts
         pieces: list[Piece] = []
         group_count = 0
-        # As many turns as groups with keys in the range.
+        # One iteration per group with keys in the range.
         for group in range(bisect_right(starts, start) - 1, len(starts) - 1):
             first, end = max(start, starts[group]), min(stop, starts[group + 1])
             if first >= end:
@@ -88,7 +88,7 @@ class FileRows:
         return FilePieces(pieces, len(starts) - 1 - group_count)
 
     def _is_joined(self, last: Piece, piece: Piece, group: int, *, rows_max: int) -> bool:
-        """Return whether a group makes one piece with those before: all small, nothing between."""
+        """Return whether a group can join the piece before it: all small and adjacent."""
         if last.stop != piece.start or last.needs_filter is not piece.needs_filter:
             return False
         groups = range(group - last.group_count, group + 1)
@@ -212,7 +212,7 @@ class FileRows:
         """Read all rows of a piece, in the schema of the scan."""
         sources = self._mapping.source_names(names)
         if not sources and names:
-            # Every one of these columns is younger than the file.
+            # All of these columns were added after the file was written.
             blank = pa.RecordBatch.from_arrays([pa.nulls(piece.stop - piece.start)], ["blank"])
             return pa.Table.from_batches([self._mapping.batch(blank, names)])
         rows = self._reader.read(

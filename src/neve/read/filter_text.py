@@ -13,9 +13,9 @@ r"""Filters as text, in PyIceberg's filter language, with more patterns for `lik
     column      name  |  "name"  |  column "." column
     literal     'text', with '' for a quote  |  12  |  -3.5  |  true  |  false
 
-Words of the language may be in capitals. Dates, times and the like are written as text, bytes as
-hexadecimal text. In a pattern % matches any characters and _ one; \% and \_ match the signs
-themselves (PyIceberg knows only a % at the end, and takes _ literally).
+Keywords are case-insensitive. Dates, times and the like are written as text, bytes as hexadecimal
+text. In a pattern % matches any characters and _ one; \% and \_ match the characters themselves
+(PyIceberg knows only a % at the end, and takes _ literally).
 """
 
 import re
@@ -48,7 +48,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _END: Final = re.compile(r"\s*\Z")
-# Longer ones do not fit any column, and Python refuses to read some.
+# Longer ones do not fit any column, and Python refuses to parse some.
 _DIGITS_MAX: Final = 100
 
 _Compare = Callable[[ColumnName, object], Predicate]
@@ -66,11 +66,11 @@ _NO_ARITHMETIC: Final = (
     "A filter does not calculate: compare a column with a value, and put text and dates in single "
     "quotes"
 )
-# Signs of other languages, and what to write instead.
+# Operators of other languages, and what to write instead.
 _SIGN_HINTS: Final = {
     "'": (
-        "The text that begins there does not end: write a quote in it twice, and use neve.col for "
-        "text with line breaks or with a backslash at its end"
+        "End the text that begins there: write a quote in it twice, and use neve.col for text with "
+        "line breaks or with a backslash at its end"
     ),
     "&": "Write and between conditions: a > 1 and b < 2",
     "|": "Write or between conditions: a > 1 or b < 2",
@@ -93,7 +93,7 @@ class _Token:
 
 
 def parse_filter(text: str) -> Predicate:
-    """Return the predicate a text spells; raises InvalidArgument naming the place of a mistake."""
+    """Parse a predicate; raises InvalidArgument naming the place of a mistake."""
     return _Parser(text).parse()
 
 
@@ -270,7 +270,7 @@ def _tokens(text: str) -> list[_Token]:
             start = at + len(text[at:]) - len(text[at:].lstrip())
             raise InvalidArgument(
                 f"filter {shown(text)} cannot be read at character {start + 1}: "
-                f"{shown(text[start])} begins nothing that could stand there",
+                f"unexpected {shown(text[start])}",
                 hint=_SIGN_HINTS.get(
                     text[start],
                     "Put text in single quotes, and names with other signs in double quotes",

@@ -3,13 +3,13 @@
     text                      PyIceberg's filter language     prunes files and row groups
     neve.col(...)             a Predicate                     prunes files and row groups
     pyiceberg.expressions     a BooleanExpression             prunes files and row groups
-    pyarrow.compute.field     an Expression                   is asked of every row
+    pyarrow.compute.field     an Expression                   is evaluated on every row
 
 An Arrow expression cannot be inspected. The columns it needs are found by trying it on no rows,
 once with every column and then without each of them.
 
 PyIceberg's expressions mean the same as neve's own, also for NULL and NaN. A date, time or moment
-in one is a number without a unit, so the column is needed to read it. A bound expression belongs to
+in one is a number without a unit, so reading it needs the column. A bound expression belongs to
 another schema and is refused. Nothing here loads PyIceberg: the caller has done that.
 """
 
@@ -73,19 +73,19 @@ _QUESTIONS: Final[dict[str, Callable[[ColumnName], Predicate]]] = {
 
 
 class IcebergExpression(Protocol):
-    """An expression of PyIceberg, known to type checkers by what it can do."""
+    """An expression of PyIceberg, as a protocol for type checkers."""
 
     def __invert__(self) -> "IcebergExpression":
         """Return the opposite."""
         ...
 
     def model_dump_json(self) -> str:
-        """Spell it as JSON."""
+        """Return it as JSON."""
         ...
 
 
 Filter: TypeAlias = str | Predicate | pc.Expression | IcebergExpression
-"""What chooses rows, in any of its forms."""
+"""A filter of rows, in any form."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class RowFilter:
     predicate: BoundPredicate
     schema: TableSchema
     text: str = ""
-    """As it was asked for, cut when long; empty for no filter."""
+    """The filter as the caller wrote it, truncated; empty for no filter."""
     expression: pc.Expression | None = None
     expression_names: tuple[str, ...] = ()
 
@@ -143,7 +143,7 @@ def row_filter(asked: object, schema: TableSchema) -> RowFilter:
         names = _expression_names(asked, schema)
         return RowFilter(ALL_ROWS, schema, _short(str(asked)), asked, names)
     raise InvalidArgument(
-        f"a filter is given as {type(asked).__name__}",
+        f"a filter is {type(asked).__name__}, which cannot filter rows",
         hint="Pass text such as \"amount > 5\", neve.col('amount') > 5, or an expression of "
         "pyarrow or PyIceberg",
     )
@@ -161,7 +161,7 @@ def _expression_names(expression: pc.Expression, schema: TableSchema) -> tuple[s
     except _ARROW_ERRORS as error:
         raise _refusal(expression, error, schema) from error
     if _FIELD_PATH in str(expression):
-        # It counts columns, so all have to be where they are.
+        # It names columns by position, so all have to stay in place.
         return names
     # Each name is tried on its own, so only names in the expression's text are tried.
     text = str(expression)
@@ -186,11 +186,11 @@ def _refusal(expression: pc.Expression, error: Exception, schema: TableSchema) -
     name, closing, _ = reason.partition("No match for FieldRef.Name(")[2].rpartition(") in ")
     if closing and name not in schema:
         return NotFound(
-            f"the filter asks for column {shown(name)}, which the table does not have",
+            f"the filter names column {shown(name)}, which the table does not have",
             hint=known_names_hint(name, schema.arrow_schema.names),
         )
     return InvalidArgument(
-        f"the filter {_short(str(expression))} cannot be asked of the table: {reason}",
+        f"the filter {_short(str(expression))} cannot be evaluated on the table: {reason}",
         hint="Compare columns of the table with values of their types",
     )
 
@@ -200,7 +200,7 @@ def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSch
     place = "place"
     while place in rows.column_names:
         place += "_"
-    # At the end: an expression may name columns by their place.
+    # At the end: an expression may name columns by position.
     numbered = _aligned(rows).append_column(place, pa.array(np.arange(rows.num_rows)))
     try:
         chosen = numbered.filter(expression).column(place).to_numpy()
@@ -229,7 +229,7 @@ def _is_aligned(array: ArrowArray) -> bool:
 
 
 class _Expression(Protocol):
-    """What the expressions of PyIceberg have, each kind some of it."""
+    """Attributes of PyIceberg's expressions; each kind has some of them."""
 
     left: "_Expression"
     right: "_Expression"
@@ -291,13 +291,13 @@ def _condition(asked: _Expression, kind: str, schema: TableSchema) -> Predicate:
         values = [_value(each, asked.term.name, schema) for each in asked.literals]
         return _column(asked).is_in(values) if kind == "In" else _column(asked).not_in(values)
     raise InvalidArgument(
-        f"a filter cannot be made of PyIceberg's {kind}",
+        f"PyIceberg's {kind} cannot be a filter",
         hint="Pass an expression by column names, as it was before it was bound to a schema",
     )
 
 
 def _side_by_side(asked: _Expression) -> list[_Expression]:
-    """Return what a chain of one kind joins: PyIceberg nests it in pairs, thousands deep."""
+    """Return the operands of a chain of one kind: PyIceberg nests it in pairs, thousands deep."""
     joined: list[_Expression] = []
     waiting = [asked]
     while waiting:
@@ -341,7 +341,7 @@ def _moment(microseconds: int, type_: pa.DataType) -> int:
 
 
 def _near(microseconds: int) -> datetime:
-    """Return a moment for a message: the column it is compared with has none."""
+    """Return a moment for a message, when the column it is compared with has no unit."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:

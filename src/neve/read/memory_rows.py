@@ -1,7 +1,7 @@
 """MemoryRows: the rows and keys in the memtables of a view at one sequence, joined.
 
-Memtables are asked newest first. A key that a newer one has, written or deleted, hides the rows of
-that key in all that come after it, and in every file.
+Memtables are read newest first. A key in a newer one, written or deleted, hides the rows of that
+key in all older ones, and in every file.
 
     newest     keys  b d     rows  b        d was deleted
     older      keys  a d     rows  a d      d is hidden
@@ -41,12 +41,12 @@ class MemoryRows:
             )
             for memtable in self._memtables
         )
-        # Made when first asked; two threads that make it at once make the same.
+        # Made when first needed; two threads that make it at once make the same.
         self._live_keys: list[tuple[KeyArray, Flags | None]] | None = None
         self._joined: tuple[pa.Table, KeyArray] | None = None
 
     def hidden(self, key_min: bytes, key_max: bytes) -> list[KeyArray]:
-        """Return the keys between two that were written or deleted, each array ascending."""
+        """Return the keys in a range that were written or deleted, each array ascending."""
         found: list[KeyArray] = []
         for view, _ in self._views:
             keys = view.keys()
@@ -56,7 +56,7 @@ class MemoryRows:
         return found
 
     def live_count(self, wanted: KeyRange) -> int:
-        """Count the live rows with keys in a range; no row is decoded for it."""
+        """Count the live rows with keys in a range, without decoding any."""
         spans = (_span(keys, wanted) for keys, _ in self._unhidden_keys())
         return sum(stop - start for start, stop in spans)
 
@@ -135,5 +135,5 @@ def _members(keys: KeyArray, others: KeyArray) -> Flags:
 
 
 def keys_of(keys: KeyArray, words: KeyHashes) -> RowKeys:
-    """Return encoded keys in the form in which an ordered scan compares them."""
+    """Return encoded keys in the form that an ordered scan compares."""
     return RowKeys(words.words(keys)) if words.is_exact else RowKeys(keys)

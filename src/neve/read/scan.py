@@ -4,11 +4,10 @@ A scan is a description until one of its methods runs it; each run reads the sam
 sequence. Rows in memory are taken when the scan is made, files are pinned while a run lasts.
 
     in any order     pieces of all files, some read ahead by threads; rows in memory last
-    by key           asked for with `key_range` or `reverse`: see `neve.keys.merge`
+    by key           with `key_range` or `reverse`: see `neve.keys.merge`
 
-No key is looked for in two files: a Version is clean, so a scan only drops rows that vectors mark
-and rows whose keys are in the memtables. `explain` reports what a scan will do and what its last
-run did:
+A Version is clean, so no key is in two files: a scan only drops rows that vectors mark and rows
+whose keys are in the memtables. `explain` reports what a scan will do and what its last run did:
 
     scan of version 7, by key descending, at most 10 rows
       columns    id, amount
@@ -61,7 +60,7 @@ class ScanExplanation:
     version: int
     columns: tuple[str, ...]
     filter: str
-    """As it was asked for; empty for none."""
+    """As the caller wrote it; empty for none."""
     order: str
     """"none", "ascending" or "descending" by key."""
     limit: int | None
@@ -73,7 +72,7 @@ class ScanExplanation:
     pruned_by_partition: int
     pruned_by_statistics: int
     needs_filter: dict[str, bool]
-    """By path of each file that is read: whether the filter is asked of its rows."""
+    """By path of each file that is read: whether its rows are filtered."""
     rows_memtable: int
     """Live rows in memory whose keys are in the range."""
     byte_count: int
@@ -142,7 +141,7 @@ def _shown_key(key: bytes) -> str:
     return text if len(key) <= _SHOWN_KEY_BYTES else f"{text}…"
 
 
-# Rows in memory are handed on in batches of this many.
+# Rows in memory are returned in batches of this many.
 _BATCH_ROWS: Final = 65_536
 _WORKERS_MAX: Final = 8
 
@@ -161,7 +160,7 @@ class PieceWork(Protocol[Result_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What a scan is asked for; by default all rows, in any order."""
+    """The arguments of a scan; by default all rows, in any order."""
 
     filter: Filter | None = None
     columns: Sequence[str] | None = None
@@ -193,7 +192,7 @@ Pin: TypeAlias = Callable[[], AbstractContextManager[ReadLease | None]]
 
 
 class Scan(KeptInProcess):
-    """Rows of a view; run as often as wanted. An Arrow C stream, and iterable by batches."""
+    """Rows of a view; can run many times. An Arrow C stream, and iterable by batches."""
 
     def __init__(
         self,
@@ -241,7 +240,7 @@ class Scan(KeptInProcess):
         return f"Scan(version={self._view.version}, columns=[{columns}]{asked}{limit})"
 
     def _repr_html_(self) -> str:
-        # The explanation and no rows: to find the first may mean reading every file.
+        # The explanation and no rows: finding the first row may mean reading every file.
         return shown_page("Scan", lambda: self.explain()._repr_html_())
 
     # Running it
@@ -260,7 +259,7 @@ class Scan(KeptInProcess):
         return self.to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Read batch by batch, in the form that Arrow's own functions take."""
+        """Read batch by batch, as a reader for Arrow's own functions."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -275,8 +274,8 @@ class Scan(KeptInProcess):
     def to_pandas(self, **options: Any) -> Frame:  # noqa: ANN401 - Arrow's own
         """Read all rows into a pandas DataFrame.
 
-        Options are those of `pyarrow.Table.to_pandas`, such as `types_mapper=pd.ArrowDtype`. One
-        that it does not take is InvalidArgument, before a row is read.
+        Options are those of `pyarrow.Table.to_pandas`, such as `types_mapper=pd.ArrowDtype`. An
+        unknown one is InvalidArgument, before a row is read.
         """
         _installed("pandas")
         _as_frame(self.schema.empty_table(), options)
@@ -406,7 +405,7 @@ class Scan(KeptInProcess):
             pieces = self._pieces(opened, counts, lease)
             first = list(islice(pieces, 2))
             by_piece = ahead and len(first) > 1
-            # Either pieces are read side by side, or the columns of one are.
+            # Either pieces are read in parallel, or the columns of one are.
             jobs = (
                 partial(work, each.rows, each, use_threads=not by_piece)
                 for each in chain(first, pieces)
@@ -418,7 +417,7 @@ class Scan(KeptInProcess):
     def _openings(
         self, files: Iterable[PlannedFile], lease: ReadLease | None
     ) -> Iterator[Callable[[], FilePieces]]:
-        """Yield what opens each file; one that is open already is not read, and not checked."""
+        """Yield the job that opens each file; an open one is neither read nor checked."""
         for planned in files:
             if not planned.probe.is_open:
                 self._check_before_read(lease)
@@ -534,7 +533,7 @@ def _now(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
 def _ahead(
     pool: ThreadPoolExecutor, waiting_max: int, jobs: Iterable[Callable[[], Result]]
 ) -> Iterator[Result]:
-    """Run jobs in threads and yield their results in order; few results wait to be taken."""
+    """Run jobs in threads and yield their results in order; few results are held at once."""
     under_way: deque[Future[Result]] = deque()
     for job in jobs:
         under_way.append(pool.submit(job))
@@ -552,7 +551,7 @@ def _as_frame(rows: pa.Table, options: dict[str, Any]) -> Frame:
             raise
         raise InvalidArgument(
             f"to_pandas with {listed(list(options))} failed: {error}",
-            hint="Options are those of pyarrow.Table.to_pandas",
+            hint="Pass options of pyarrow.Table.to_pandas",
         ) from error
 
 

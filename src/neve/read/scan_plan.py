@@ -1,19 +1,19 @@
 """ScanPlan: the keys and files that a scan reads, chosen by the filter and the manifest.
 
-1. The keys that can match: the range asked for, and the range that the filter implies. Conditions
-   with "=" on leading key columns fix the beginning of the key, and an ordering on the next column
-   bounds it:
+1. Keys that can match are in the requested range and in the range that the filter implies.
+   Conditions with "=" on leading key columns fix the beginning of the key, and an ordering on the
+   next column bounds it:
 
        key (shop, day, id)
-       shop = 3 and day >= 5 and id < 9     keys from (3, 5) up to (4); id < 9 is left to ask
+       shop = 3 and day >= 5 and id < 9     keys from (3, 5) up to (4); id < 9 filters the rows
        day >= 5                             every key: the first column is open
 
 2. A file is left out when its keys are outside that range (by key), when no row of its partition
    can match (by partition), or when none can by the bounds of its columns (by statistics). A column
-   younger than a file has its initial default in every row.
+   added after a file was written has its initial default in every row.
 3. Where every row of a file matches by its bounds, its rows are not filtered.
 
-No data file is opened. `neve.read.file_rows` goes on inside each file.
+No data file is opened. `neve.read.file_rows` continues inside each file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -140,7 +140,7 @@ def _may_hold(file: DataFile, wanted: KeyRange) -> bool:
 
 
 def asked_range(asked: object, encoder: KeyEncoder) -> KeyRange:
-    """Return the keys from a low one up to, and without, a high one; raises InvalidArgument.
+    """Return the keys from a low one, inclusive, to a high one, exclusive; raises InvalidArgument.
 
     Either may be None for no bound, a value for the first column, or a tuple of leading columns.
     """
@@ -148,7 +148,7 @@ def asked_range(asked: object, encoder: KeyEncoder) -> KeyRange:
         return ALL_KEYS
     if not isinstance(asked, tuple | list) or len(asked) != _SIDES:
         raise InvalidArgument(
-            f"a key range is given as {shown(asked)}",
+            f"a key range is {shown(asked)}, not two keys",
             hint="Pass two keys, the first one and the one after the last; None for no bound",
         )
     low, high = (_prefix(bound, encoder) for bound in asked)
@@ -227,7 +227,7 @@ def _bounds(prefix: bytes, column: Column, condition: BoundCondition) -> KeyRang
         elif operator in (Operator.LE, Operator.IN):
             high = KeyRange.after(_encoded(prefix, column, condition.literals[-1]))
     except LimitExceeded:
-        # No key is that long; the filter is asked of the rows.
+        # No key is that long; the rows are filtered.
         return None
     if low is None or (high is not None and low >= high):
         return NO_KEYS
@@ -292,7 +292,7 @@ def _absent_facts(column: Column) -> ColumnFacts | None:
     try:
         value = to_plain(column.initial_default, column.type, column=column.name)
     except NeveError:
-        # A nested default: nothing is known of it.
+        # A nested default has no facts.
         return None
     return ColumnFacts.of_value(value)
 
@@ -329,7 +329,7 @@ class PartitionPruning:
         sources = {column.field_id: column for column in self._schema.columns}
         for field in spec.fields:
             source = sources.get(field.source_id)
-            # The column may be gone, and then the predicate does not ask for it.
+            # The column may have been dropped, and then the predicate does not use it.
             if source is None or field.field_id not in stored:
                 continue
             content = stored[field.field_id]

@@ -1,6 +1,6 @@
-"""What calls on Spark are given, looked at before anything is opened or run.
+"""Checks the arguments of calls on Spark before anything is opened or run.
 
-What was swapped, left out or stopped is said in words here, instead of by Java.
+Swapped or missing arguments and stopped sessions are reported here, instead of by Java.
 """
 
 from os import PathLike
@@ -33,18 +33,18 @@ def check_progress(progress: object) -> None:
     if progress is not None and not callable(progress):
         raise InvalidArgument(
             f"progress is {_kind(progress)}",
-            hint="Give a function that takes how many of how many tasks are done",
+            hint="Pass a function that takes the number of finished tasks and of all tasks",
         )
 
 
 def check_session(session: object) -> None:
-    """Raise InvalidArgument for what is not a session of Spark, Closed for a stopped one."""
+    """Raise InvalidArgument for an object that is not a SparkSession, Closed for a stopped one."""
     if not hasattr(session, "createDataFrame") or not hasattr(session, "conf"):
         raise InvalidArgument(f"the session is {_kind(session)}", hint=_ORDER_OF_SESSION)
     if _is_stopped(session):
         raise Closed(
             "the session of Spark was stopped",
-            hint="Start another one with neve.spark.session()",
+            hint="Start a new one with neve.spark.session()",
         )
 
 
@@ -54,12 +54,12 @@ def check_frame(rows: object) -> None:
     if session is None or not isinstance(getattr(rows, "columns", None), list):
         hint = _ORDER_OF_ROWS
         if type(rows).__module__.startswith(("pandas.", "pyarrow.", "polars.")):
-            hint = "Give a DataFrame of Spark: session.createDataFrame(rows)"
+            hint = "Pass a DataFrame of Spark: session.createDataFrame(rows)"
         raise InvalidArgument(f"the rows are {_kind(rows)}", hint=hint)
     if _is_stopped(session):
         raise Closed(
             "the rows are of a session of Spark that was stopped",
-            hint="Start another one with neve.spark.session(), and make the rows in it",
+            hint="Start a new one with neve.spark.session(), and create the rows in it",
         )
     if getattr(rows, "isStreaming", False):
         raise InvalidArgument(
@@ -72,7 +72,7 @@ def _is_stopped(session: object) -> bool:
     told = getattr(session, "is_stopped", None)  # only sessions of Spark Connect say so
     if isinstance(told, bool):
         return told
-    # A context that was stopped has let go of Java.
+    # A stopped context has released Java.
     return getattr(getattr(session, "sparkContext", None), "_jsc", None) is None
 
 

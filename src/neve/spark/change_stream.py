@@ -1,13 +1,12 @@
 """The change feed of a table as a Spark source: in a batch, or as a stream.
 
-An offset is the number of a Version: a batch holds what happened after one up to another. Versions
+An offset is the number of a Version: a batch holds the changes after one up to another. Versions
 are divided among a few tasks; rows of one Version stay in order within their task.
 
-SPARK-1  While a stream runs, history from its last finished batch on is leased: nothing it has
-         still to read expires. A stream that rests for longer than a lease may find that history is
-         gone.
-SPARK-2  A stream keeps the columns it began with. When the table's change, it ends with
-         SchemaMismatch; started again from its checkpoint it goes on with the new ones.
+SPARK-1  While a stream runs, it leases history from its last finished batch on: nothing it still
+         has to read expires. A stream that pauses for longer than a lease may lose its history.
+SPARK-2  A stream keeps the columns it began with. When the table's columns change, it ends with
+         SchemaMismatch; restarted from its checkpoint, it continues with the new ones.
 """
 
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ Offset = dict[str, int]
 
 @dataclass(frozen=True)
 class VersionsPartition(InputPartition):
-    """What happened after one Version up to another."""
+    """The changes after one Version up to another."""
 
     since: int
     until: int
@@ -108,7 +107,7 @@ class ChangesReader(DataSourceReader):
         if self._since > self._pinned.version:
             raise InvalidArgument(
                 f"there is no version {self._since} yet",
-                hint=f"the version that is read is {self._pinned.version}",
+                hint=f"Use at most {self._pinned.version}, the version that is read",
             )
         with self._pinned.address.catalog() as lake:
             held_history(lake.load_table(self._pinned.address.name).stored, self._since)
@@ -129,24 +128,24 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pinned = pinned
         self._since = since
         self._versions_max = versions_max
-        # Only of the process that runs the stream: copies that are sent to tasks have none.
+        # Only in the process that runs the stream: copies sent to tasks have none.
         self._opened: ExitStack | None = None
         self._stored: StoredTable | None = None
         self._lease: HeldLease | None = None
         self._target: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Say where a new stream begins."""
+        """Return where a new stream begins."""
         return {_VERSION: self._current() if self._since is None else self._since}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Say how much a batch may hold; Spark has no word for Versions but that for files."""
+        """Return how much a batch may hold; Spark only has a limit of files, used for Versions."""
         if self._versions_max is None:
             return ReadAllAvailable()
         return ReadMaxFiles(self._versions_max)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Say where the next batch ends."""
+        """Return where the next batch ends."""
         begun = start[_VERSION]
         self._hold(begun)
         end = self._current() if self._target is None else self._target
@@ -155,7 +154,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_VERSION: max(end, begun)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember what is there now: the stream ends with it."""
+        """Remember the current Version: the stream ends with it."""
         self._target = self._current()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -163,7 +162,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_VERSION: self._current()}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Divide a batch; raises NotFound for history that is gone, SchemaMismatch (SPARK-2)."""
+        """Divide a batch; raises NotFound for expired history, SchemaMismatch (SPARK-2)."""
         since, until = start[_VERSION], end[_VERSION]
         if since >= until:
             return []
@@ -173,7 +172,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SchemaMismatch(
                 f"the columns of {self._pinned.address.name!a} changed before version {until}",
                 path=stored.paths.manifest,
-                hint="Start the query again from its checkpoint: it goes on with the new columns",
+                hint="Restart the query from its checkpoint: it continues with the new columns",
             )
         return divided(since, until)
 
@@ -182,14 +181,14 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_changes(self._pinned, partition)
 
     def commit(self, end: Offset) -> None:
-        """Let history go that the stream has read."""
+        """Release the history that the stream has read."""
         before, self._lease = self._lease, None
         self._hold(end[_VERSION])
         if before is not None:
             _release(before)
 
     def stop(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         lease, self._lease = self._lease, None
         if lease is not None:
             _release(lease)
@@ -211,7 +210,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return head.current_version
 
     def _hold(self, since: int) -> None:
-        """Lease history from a Version on, or renew the lease there is (SPARK-1)."""
+        """Lease history from a Version on, or renew the existing lease (SPARK-1)."""
         if self._lease is not None and not self._lease.has_lapsed:
             self._lease.check()
         else:
@@ -219,12 +218,12 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def held_history(stored: StoredTable, since: int) -> HeldLease | None:
-    """Lease what happened after a Version; raises NotFound when a part of it has expired."""
+    """Lease the history after a Version; raises NotFound when a part of it has expired."""
     first = max(since, 1)
     lease: HeldLease | None = None
     with suppress(NeveError):  # a store that takes no lease from a reader
         lease = _leases(stored).take(first, last=first, seconds=LEASE_SECONDS)
-    # After the lease: a collector that did not see it has let the Versions go before.
+    # After the lease: a collector that did not see it has expired the Versions before.
     oldest = stored.versions.head().oldest_version
     if first < oldest:
         if lease is not None:

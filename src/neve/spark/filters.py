@@ -1,11 +1,11 @@
-"""Filters in Spark's words and in neve's, translated both ways.
+"""Filters of Spark and of neve, translated both ways.
 
-From neve to Spark both choose the same rows. From Spark to neve, for the data source, files are
-chosen: a predicate made here is true of every row for which Spark's filter is; it may be true of
-more, for Spark asks its filters of the rows again. Where Spark and neve differ:
+From neve to Spark, both choose the same rows. From Spark to neve, for the data source, the filter
+chooses files: a predicate made here is true of every row for which Spark's filter is; it may be
+true of more, since Spark filters the rows again. Where Spark and neve differ:
 
-NaN      is greater than every number in Spark, and in neve neither greater nor smaller
-uuid     is text in Spark, which may be compared with any text: only equality means the same
+    NaN      is greater than every number in Spark, and in neve neither greater nor smaller
+    uuid     is text in Spark, which may be compared with any text: only equality means the same
 """
 
 from datetime import UTC, date, datetime, timedelta
@@ -41,7 +41,7 @@ _EQUALITIES: Final = (spark.EqualTo, spark.EqualNullSafe, spark.In, spark.IsNull
 
 
 def pushed_predicate(asked: spark.Filter, schema: TableSchema) -> Predicate | None:
-    """Return what a filter implies, None when that is nothing that files could be chosen by."""
+    """Return the predicate that a filter implies, None when it cannot choose files."""
     is_denied = isinstance(asked, spark.Not)
     inner = asked.child if isinstance(asked, spark.Not) else asked
     path: tuple[str, ...] = getattr(inner, "attribute", ())
@@ -141,7 +141,7 @@ def spark_condition(predicate: BoundPredicate) -> SparkColumn:
 
 
 def _column(asked: BoundColumn) -> SparkColumn:
-    """Return a column, or the field inside of one that is asked about."""
+    """Return a column, or the field inside one."""
     whole = asked.around or asked
     column, type_ = sf.col(quoted(whole.name)), whole.type
     for place in asked.places:
@@ -172,7 +172,7 @@ def _condition(asked: BoundCondition) -> SparkColumn:
         case Operator.NOT_STARTS_WITH:
             return ~sf.startswith(column, values[0])
         case Operator.LIKE | Operator.NOT_LIKE:
-            # The pattern is in the form that Spark takes too: nothing but signs is escaped.
+            # Spark accepts the same form of pattern: only special characters are escaped.
             likes = column.like(str(asked.literal))
             return likes if asked.operator is Operator.LIKE else ~likes
         case _:
@@ -198,7 +198,7 @@ def _comparison(asked: BoundCondition, column: SparkColumn, value: SparkColumn) 
 
 
 def spark_literal(value: PlainValue, arrow_type: pa.DataType) -> SparkColumn:
-    """Return a plain value as a literal of the type that Spark shows its column in."""
+    """Return a plain value as a literal of the type of its column in Spark."""
     match kind_of(arrow_type):
         case TypeKind.DATE:
             # Spark's literals end at the year 9999, its columns do not.

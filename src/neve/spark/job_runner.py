@@ -1,7 +1,7 @@
 """TableJobs: runs the jobs of one table from the driver: begin, work on Spark, commit once.
 
-A job that fails in any way before its commit leaves nothing but files that no Version names, and
-those are deleted. A job that decides by the rows it reads is run again when others changed them.
+A job that fails before its commit leaves only files that no Version names, and those are deleted. A
+job that depends on the rows it reads runs again when another commit changed them.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from neve.table.table_context import TableParts
 _DECISIONS: Final = 5
 
 Plan = Callable[[JobSite, JobBase], DataFrame]
-"""From where a job works, and on what, to a DataFrame of its messages."""
+"""Takes the site of a job and its rows, and returns a DataFrame of its messages."""
 
 
 class TableJobs:
@@ -44,8 +44,8 @@ class TableJobs:
     ) -> None:
         """Open the table's definition; raises NotFound. Its rows and its log are not opened.
 
-        `progress` is called with how many of how many tasks are done; a bar is shown when it is
-        None and standard error is a terminal.
+        `progress` is called with the numbers of finished and of all tasks; when it is None and
+        standard error is a terminal, a bar is shown.
         """
         check_place(location, name)
         check_progress(progress)
@@ -54,7 +54,7 @@ class TableJobs:
         if self._lake.location.startswith("memory:"):
             self._lake.close()
             raise InvalidArgument(
-                "a warehouse in memory is not seen by Spark's workers",
+                "Spark's workers cannot see a warehouse in memory",
                 path=str(location),
                 hint="Keep it in a directory or in s3://",
             )
@@ -90,7 +90,7 @@ class TableJobs:
         self.close()
 
     def close(self) -> None:
-        """Let go of the warehouse; closing twice is not an error."""
+        """Close the warehouse; closing twice is not an error."""
         self._lake.close()
 
     def run(
@@ -103,7 +103,7 @@ class TableJobs:
         is_first: bool = False,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> BulkOutcome:
-        """Run a job once, however often it is asked for.
+        """Run a job once, however often it is called.
 
         `decided` says that it depends on the rows it reads, `replaces` that the partitions it
         writes to lose everything else, `is_first` that the table has no rows before it.

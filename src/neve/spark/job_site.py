@@ -1,4 +1,4 @@
-"""JobSite: where a job works, in a form that goes to the workers, where each opens it again."""
+"""JobSite: the table and Version of a job, in a form that workers receive and open."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ class TableSite:
     storage_options: Pairs = ()
     properties: Pairs = ()
     opening: str = field(default_factory=lambda: SystemIds().uuid().hex)
-    """Drawn for each job: what a worker remembers of a table must not outlive it, because the
-    warehouse may be put back from a copy before the next one."""
+    """New for each job: what a worker caches of a table must not outlive the job, because the
+    warehouse may be restored from a copy before the next one."""
 
     def parts(self) -> TableParts:
         """Open the table in this process; raises Unavailable where it cannot be read."""
@@ -45,11 +45,11 @@ class TableSite:
         return stored.parts(dict(self.properties), recorder=NoRecorder(), listener=unheard)
 
     def unreachable(self, cause: NeveError) -> Unavailable:
-        """Make the error for a worker that does not see the warehouse."""
+        """Return the error for a worker that cannot see the warehouse."""
         return Unavailable(
             f"a Spark worker cannot read the warehouse: {cause.message}",
             path=self.location,
-            hint="every worker needs it at the same place: share the directory, or use s3://",
+            hint="Share the directory with every worker at the same path, or use s3://",
         )
 
 
@@ -74,7 +74,7 @@ class JobSite:
 @lru_cache(maxsize=8)
 def _stored_table(location: str, options: Pairs, table_id: str, opening: str) -> StoredTable:
     """Open a table once per process and job: workers do many tasks of a job."""
-    del opening  # only tells jobs apart
+    del opening  # only distinguishes jobs
     clock, ids = SystemClock(), SystemIds()
     objects = open_store(
         location, storage_options=dict(options), clock=clock, ids=ids, create=False

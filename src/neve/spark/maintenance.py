@@ -2,15 +2,15 @@
 
     ns.compact(session, "./lake", "shop.orders")
 
-What is to be done is decided by the engine, in the driver, and committed there; the workers only
-read and write files. All of it works beside a live writer of the table, in this process or another:
-a job takes no lock from it, and leaves what is not yet flushed alone.
+The engine decides and commits in the driver; the workers only read and write files. All jobs work
+beside a live writer of the table, in this process or another: a job takes no lock from it, and
+ignores rows that are not yet flushed.
 
-Compaction is a task for each key range of a plan: it reads row groups of its own keys and writes
+Compaction runs a task for each key range of a plan: it reads row groups of its own keys and writes
 files with neve's own reader and writer, exactly as the live table would.
 
-`progress` is called with how much of how much is done; when it is None, a bar is shown if standard
-error is a terminal. `storage_options` are those of `neve.open`; workers get them too.
+`progress` is called with the finished and the whole amount of work; when it is None, a bar is shown
+if standard error is a terminal. `storage_options` are those of `neve.open`; workers get them too.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ from neve.table.file_writers import delete_data_file
 
 
 class SparkExecutor:
-    """Executes jobs of any table that the workers reach; give it to `table.compact(executor=…)`."""
+    """Executes jobs of any table that the workers reach; pass it to `table.compact(executor=…)`."""
 
     def __init__(
         self, session: SparkSession, storage_options: Mapping[str, str] | None = None
@@ -108,7 +108,7 @@ _DELETED_ELSEWHERE_FROM: Final = 1_000
 def executor(
     session: SparkSession, *, storage_options: Mapping[str, str] | None = None
 ) -> SparkExecutor:
-    """Return what executes the plans of an open table on Spark: `table.compact(executor=…)`."""
+    """Return an executor for the plans of an open table: `table.compact(executor=…)`."""
     check_session(session)
     return SparkExecutor(session, storage_options)
 
@@ -125,8 +125,8 @@ def compact(
 ) -> int:
     """Rewrite the committed files of a table until no level asks for more; returns the Version.
 
-    `full` rewrites everything. `options` are those of the table's writer, where it has others than
-    the defaults: sizes of files and levels. Rows that a live writer has not flushed stay its own.
+    `full` rewrites everything. `options` are those of the table's writer, if they are not the
+    defaults: sizes of files and levels. Rows that a live writer has not flushed are ignored.
     """
     check_session(session)
     with (
@@ -148,7 +148,7 @@ def expire(
     older_than: Moment | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ExpireReport:
-    """Let old Versions go, as retention or the arguments say; tagged and leased ones stay."""
+    """Expire old Versions, as retention or the arguments say; tagged and leased ones stay."""
     check_place(location, name, after="")
     older_than_ms = None if older_than is None else past_moment_ms(older_than, SystemClock())
     with _opened(location, name, storage_options) as (table, committed):
@@ -167,10 +167,10 @@ def collect_garbage(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> GarbageReport:
-    """Delete files that no retained Version reaches; a dry run, the default, only says which.
+    """Delete files that no retained Version reaches; a dry run, the default, only lists them.
 
-    Files that no job announced are left alone while the table has a live writer. A thousand files
-    and more are deleted by the workers.
+    Files that no job announced stay while the table has a live writer. The workers delete a
+    thousand files and more.
     """
     check_session(session)
     with (
@@ -254,10 +254,10 @@ def rebuild_indexes(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[str, ...]:
-    """Make key indexes again that are missing or damaged; returns the paths of their data files.
+    """Rebuild missing or damaged key indexes; returns the paths of their data files.
 
-    Without them a table answers the same, but reads keys out of data files first. Raises Corruption
-    when a data file itself is damaged.
+    Without them a table returns the same rows, but reads keys from data files first. Raises
+    Corruption when a data file itself is damaged.
     """
     check_session(session)
 
@@ -316,11 +316,11 @@ def _opened(
     storage_options: Mapping[str, str] | None,
     options: TableOptions | None = None,
 ) -> Iterator[tuple[CatalogTable, CommittedMaintenance]]:
-    """Open a table without its rows: nothing is locked, and a live writer is not disturbed."""
+    """Open a table without its rows: it takes no lock, and does not disturb a live writer."""
     check_place(location, name, after="session")
     if not isinstance(options, TableOptions | None):
         raise InvalidArgument(
-            f"the options are a {type(options).__name__}", hint="Give neve.TableOptions(…)"
+            f"the options are a {type(options).__name__}", hint="Pass neve.TableOptions(…)"
         )
     with open_lake(location, storage_options=storage_options, create=False) as lake:
         table = lake.load_table(name)
@@ -350,7 +350,7 @@ def _site(table: CatalogTable, storage_options: Mapping[str, str] | None) -> Tab
 
 
 def _counting(tell: Progress, total: int) -> Watch:
-    """Tell how many of how many are done."""
+    """Return a watch that reports finished and total work."""
     done = 0
 
     def count(more: int) -> None:
@@ -364,7 +364,7 @@ def _counting(tell: Progress, total: int) -> Watch:
 def _cut(
     items: Sequence[Item], weigh: Callable[[Item], int], *, weight_max: int
 ) -> Iterator[tuple[Item, ...]]:
-    """Cut items into tasks of bounded weight and number."""
+    """Split items into tasks of bounded weight and number."""
     task: list[Item] = []
     weight = 0
     for item in items:

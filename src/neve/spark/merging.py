@@ -1,4 +1,4 @@
-"""`neve.spark.merge`: rows that change what is there, by conditions; and partial upserts.
+"""`neve.spark.merge`: conditional updates, deletes and inserts; and partial upserts.
 
     ns.merge(
         df, "./lake", "shop.orders",
@@ -9,10 +9,10 @@
         when_not_matched="insert",
     )
 
-Conditions and values are Spark's SQL, or its Columns, over `source`, the rows given, and `target`,
-the row that their key has. Of the clauses of a case the first whose condition is true applies; when
-none is, the row changes nothing. Rows are decided about by the Version the job works on; when one
-of their keys changes before the commit, all of it is decided again.
+Conditions and values are Spark's SQL, or its Columns, over `source`, the new rows, and `target`,
+the table's row of the same key. The first clause of a case whose condition is true applies; when
+there is none, the row changes nothing. Clauses are evaluated on the job's Version; when one of the
+keys changes before the commit, all of them are evaluated again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,10 +68,10 @@ _UNMATCHED: Final = frozenset({ClauseKind.INSERT})
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What becomes of a row: "update", "delete" or "insert", if a condition is true.
+    """What to do with a row: "update", "delete" or "insert", if a condition is true.
 
-    `set` gives the value of each column that is written; without it, every column of the source
-    that the table has is written.
+    `set` has the value of each column to write; without it, every column of the source that the
+    table has is written.
     """
 
     action: str
@@ -95,11 +95,10 @@ def merge(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
-    """Update, delete or insert rows by what their keys have, as one Version.
+    """Update, delete or insert rows, depending on the table's row of their key, as one Version.
 
-    A clause is an action or a `Clause`; a list of them is tried in its order; None leaves the rows
-    of the case alone. Several rows of one key are an error, unless `order_by` decides which
-    is the last.
+    A clause is an action or a `Clause`; a list of them is tried in order; None ignores the rows of
+    the case. Several rows of one key are an error, unless `order_by` decides which is the last.
     Raises Conflict when other commits kept changing the same keys.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
@@ -151,7 +150,7 @@ def update_columns(
         raise SchemaMismatch(
             f"column {missing[0]!a} is missing from the rows",
             column=missing[0],
-            hint="Give the key and every column that `columns` names",
+            hint="Add the key and every column that `columns` names",
         )
     staged, order = order_apart(df, order_by, schema)
     names = key_names(len(schema.key_columns))
@@ -216,8 +215,8 @@ class _Asked:
         for name in values:
             if name in keys:
                 raise InvalidArgument(
-                    f"a clause sets {name!a}, which is of the key",
-                    hint="Leave it out: a row that is there keeps its key, a new one has that of "
+                    f"a clause sets {name!a}, which is a column of the key",
+                    hint="Leave it out: an existing row keeps its key, a new one has that of "
                     "the source",
                 )
             if name not in schema:
@@ -234,7 +233,7 @@ class _Asked:
 
     @property
     def names_target(self) -> bool:
-        """Whether it has to be known which row the key has."""
+        """Whether it needs the table's row of the key."""
         given = [*self.values.values(), *([] if self.condition is None else [self.condition])]
         return any(TARGET in str(each).lower() for each in given)
 
@@ -257,12 +256,12 @@ def _clauses(given: Clauses, allowed: frozenset[ClauseKind], what: str) -> list[
 
 
 def _check_expressions(clause: Clause) -> None:
-    """Raise InvalidArgument for what cannot be asked of Spark."""
+    """Raise InvalidArgument for what Spark cannot evaluate."""
     hint = "Write SQL as text, such as '5', or a Column"
     if not isinstance(clause.condition, str | Column | None):
         raise InvalidArgument(f"a condition is {clause.condition!a}", hint=hint)
     if not isinstance(clause.set, Mapping | None):
-        raise InvalidArgument(f"set={clause.set!a}", hint="Give values by the names of columns")
+        raise InvalidArgument(f"set={clause.set!a}", hint="Pass a dict of values by column name")
     for name, value in (clause.set or {}).items():
         if not isinstance(name, str):
             raise InvalidArgument(f"a clause sets {name!a}", hint="Name columns as text")
@@ -309,13 +308,13 @@ def _merge_plan(
 
 
 def _with_target(rows: DataFrame, site: JobSite, base: JobBase) -> DataFrame:
-    """Add the row that the key has, as far as Spark has types for its columns."""
+    """Add the table's row of the key, with the columns that Spark has types for."""
     fields: list[StructField] = []
     for column in base.schema.columns:
         try:
             fields += spark_schema([column]).fields
         except SchemaMismatch:
-            continue  # of nanoseconds Spark knows nothing: no clause can name it
+            continue  # Spark has no nanoseconds: no clause can name it
     target = StructType(fields)
     task = TargetRows(
         site=site,
@@ -367,7 +366,7 @@ def _expression(given: Expression) -> Column:
 
 
 def _check_values(rows: DataFrame, struct_name: str, columns: Sequence[str], base: JobBase) -> None:
-    """Raise SchemaMismatch for values that could not be fitted, before anything runs."""
+    """Raise SchemaMismatch for values that do not fit, before anything runs."""
     values = values_of(empty_batch(rows.schema), struct_name, columns, base)
     try:
         fitted(values, narrowed_schema(base.schema, columns))

@@ -1,18 +1,18 @@
 """`neve.spark.migrate`: copies a Parquet directory, a Delta or an Iceberg table into a new table.
 
 1. Read the schema of the source; refuse what cannot be read, and a key column that it lacks.
-2. Make the table, of the source's columns.
-3. Load all rows as one Version. Keys that are NULL or there twice are an error with examples,
-   unless `order_by` says which of the rows counts.
+2. Create the table with the source's columns.
+3. Load all rows as one Version. NULL or duplicate keys are an error with examples, unless
+   `order_by` says which of the rows counts.
 
-When anything fails the new table is dropped again: there is all of it or none.
+When anything fails the new table is dropped again: the copy is complete or does not exist.
 
-    parquet    read by Spark itself, with the partitions that directories are named for
+    parquet    read by Spark itself, with the partitions in the names of directories
     delta      deltalake lists the live files, with partition values and deletion vectors
     iceberg    PyIceberg plans the scan and reads each file: columns by field id, deletes applied
 
-Delta and Iceberg tables are read by the workers, a task for some files of about the same size, with
-the libraries of those formats; what these cannot read is refused before anything is written.
+Workers read Delta and Iceberg tables, in tasks of about the same size, with the libraries of those
+formats; what these cannot read is refused before anything is written.
 """
 
 import importlib
@@ -48,14 +48,14 @@ Item = TypeVar("Item")
 _TASK_BYTES: Final = 128 << 20
 _BATCH_ROWS: Final = 65_536
 _WORDS_CHARACTERS: Final = 300
-# What a reader may leave unread without reading other rows.
+# Features that a reader may ignore and still read the right rows.
 _DELTA_FEATURES: Final = frozenset(
     {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"}
 )
 
 
 class Source(Protocol):
-    """A table of others."""
+    """A table of another format."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -63,7 +63,7 @@ class Source(Protocol):
         ...
 
     def frame(self, session: SparkSession, schema: TableSchema) -> DataFrame:
-        """Return its rows, with the columns of a table that was made for them."""
+        """Return its rows, with the columns of the new table."""
         ...
 
 
@@ -76,13 +76,13 @@ class ParquetSource:
             # Data files of Iceberg may have columns of row lineage, which are never a user's.
             self._frame = session.read.parquet(location).drop(*LINEAGE_NAMES)
         except Exception as error:
-            # Of PySpark or, for a file that is none, of Java.
+            # Of PySpark or, for a file that is not Parquet, of Java.
             if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
                 raise NotFound("there is no such directory", path=location) from error
             raise InvalidArgument(
                 f"no Parquet files can be read: {_first_words(error)}",
                 path=location,
-                hint="Give a directory of Parquet files with one schema",
+                hint="Pass a directory of Parquet files with one schema",
             ) from error
         self.schema = empty_batch(self._frame.schema).schema
 
@@ -99,7 +99,7 @@ class DeltaFile:
     byte_count: int
     partition: Mapping[str, object]
     kept: Sequence[bool] | None = None
-    """For each row whether it is live; None, and after the end: all are."""
+    """Whether each row is live; None, or after the end: all rows are."""
 
 
 class DeltaSource:
@@ -167,7 +167,7 @@ def _read_delta(
 def _with_partition(
     rows: pa.RecordBatch, partition: Mapping[str, object], schema: TableSchema
 ) -> pa.RecordBatch:
-    """Return rows with the columns that only the log has."""
+    """Return rows with the partition columns that only the log has."""
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     for name, value in partition.items():
         value_type = schema.column(name).type
@@ -190,7 +190,7 @@ def _frame(
     read: Callable[[Item], Iterator[pa.RecordBatch]],
     schema: TableSchema,
 ) -> DataFrame:
-    """Yield the rows that workers read, each task by one of them."""
+    """Return the rows that workers read, one task each."""
     given = list(tasks)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -205,7 +205,7 @@ def _frame(
 
 
 def _cut(items: Sequence[Item], weigh: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Cut files into tasks of bounded size."""
+    """Split files into tasks of bounded size."""
     task: list[Item] = []
     weight = 0
     for item in items:
@@ -236,7 +236,7 @@ def _refuse_delta_features(table: Any, location: str) -> None:  # noqa: ANN401 -
         raise InvalidArgument(
             f"the Delta table uses {what}, which neve does not read",
             path=location,
-            hint="Have its own engine write it once more without, or export it as Parquet",
+            hint="Rewrite it with its own engine without them, or export it as Parquet",
         )
 
 
@@ -257,7 +257,7 @@ def _delta_files(table: Any, root: str) -> Iterator[DeltaFile]:  # noqa: ANN401 
     if kept:
         raise InvalidArgument(
             f"the deletion vector of {next(iter(kept))} belongs to no file that the log lists",
-            hint="Have its own engine purge deleted rows, and try again",
+            hint="Purge deleted rows with its own engine, and try again",
         )
 
 
@@ -271,7 +271,7 @@ def _root_of(uri: str) -> str:
 
 
 def _newest_metadata(location: str) -> str:
-    """Return the newest metadata file of a table, itself or its directory being named."""
+    """Return the newest metadata file of a table, given the file or its directory."""
     if location.endswith(".metadata.json"):
         return location
     store, root = pafs.FileSystem.from_uri(_uri_of(location))
@@ -294,7 +294,7 @@ def _metadata_order(name: str) -> tuple[int, str]:
 
 
 def _first_words(error: Exception) -> str:
-    """Return the line of an error of Spark that says what is wrong: the one with its condition."""
+    """Return the line of a Spark error that says what is wrong: the one with its condition."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     told = next((line for line in lines if "[" in line), lines[0])
     return told[max(told.find("["), 0) :][:_WORDS_CHARACTERS]
@@ -318,14 +318,14 @@ def migrate(
 ) -> BulkOutcome:
     """Copy a Parquet directory, a Delta or an Iceberg table into a new table.
 
-    `partition_by` and `properties` are as in `create_table`. Of rows with one key the last by
-    `order_by` stays; without it they are an error. Raises AlreadyExists for a taken name.
+    `partition_by` and `properties` are as in `create_table`. The last row of a key by `order_by`
+    stays; without it, duplicates are an error. Raises AlreadyExists for a taken name.
     """
     check_session(session)
     check_place(location, name, after="session")
     if not isinstance(source, str | PathLike):
         raise InvalidArgument(
-            f"the source is a {type(source).__name__}", hint="Give the directory of the table"
+            f"the source is a {type(source).__name__}", hint="Pass the directory of the table"
         )
     if not primary_key:
         raise InvalidArgument("no column is the primary key", hint="Name one, or several")
@@ -355,7 +355,7 @@ def migrate(
 
 
 def _refuse_inside(location: str | PathLike[str], source: str | PathLike[str]) -> None:
-    """Raise InvalidArgument for a warehouse among the files of the source, which it would be of."""
+    """Raise InvalidArgument for a warehouse inside the source: its files would become rows."""
     places = [os.fspath(each).rstrip("/") for each in (location, source)]
     inner, outer = [
         each if "://" in each else os.path.abspath(each)  # noqa: PTH100 - as text, like the others
@@ -365,7 +365,7 @@ def _refuse_inside(location: str | PathLike[str], source: str | PathLike[str]) -
         raise InvalidArgument(
             "the warehouse lies inside the source, whose files it would become",
             path=inner,
-            hint="Give a location of its own",
+            hint="Pass a location outside the source",
         )
 
 
@@ -381,5 +381,5 @@ def _source(session: SparkSession, location: str, kind: str) -> Source:
             return IcebergSource(location)
         case _:
             raise InvalidArgument(
-                f"format={kind!r} is not known", hint=f"use one of {', '.join(FORMATS)}"
+                f"format={kind!r} is not known", hint=f"Use one of {', '.join(FORMATS)}"
             )

@@ -1,8 +1,8 @@
 """Progress of Spark jobs: how many of their tasks are done, for the caller or on a terminal.
 
-A session in this process is asked about its stages; one on a server reports them itself. Spark
-plans stage by stage, so the number of tasks may grow while a job runs. Without a caller that asks
-for it, a line on the driver's terminal shows it; nothing where there is no terminal.
+A session in this process is polled for its stages; one on a server reports them itself. Spark plans
+stage by stage, so the number of tasks may grow while a job runs. Without a `progress` function, a
+line on the driver's terminal, if there is one, shows it.
 """
 
 import sys
@@ -14,14 +14,14 @@ from typing import Final, Protocol, TypeAlias
 from pyspark.sql import SparkSession
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how much of how much is done."""
+"""Called with the finished and the whole amount of work."""
 
 _WIDTH: Final = 30
 
 
 @contextmanager
 def shown(title: str, progress: Progress | None) -> Iterator[Progress]:
-    """Return the function that takes progress: the given one, or that of a bar."""
+    """Yield the function that takes progress: the caller's, or that of a bar."""
     if progress is not None:
         yield progress
         return
@@ -51,7 +51,7 @@ _POLL_SECONDS: Final = 0.2
 
 
 class Stage(Protocol):
-    """What a server of Spark says of a stage."""
+    """What a Spark server reports about a stage."""
 
     num_tasks: int
     num_completed_tasks: int
@@ -59,7 +59,7 @@ class Stage(Protocol):
 
 @contextmanager
 def watched(session: SparkSession, title: str, progress: Progress | None) -> Iterator[None]:
-    """Tell, while the work inside lasts, how far its tasks are; a bar where there is a terminal."""
+    """Report the progress of the tasks inside the block; with a bar on a terminal."""
     if progress is None and not sys.stderr.isatty():
         yield
         return
@@ -70,7 +70,7 @@ def watched(session: SparkSession, title: str, progress: Progress | None) -> Ite
 
 
 class _Ascending:
-    """Tells what is new."""
+    """Reports only changes."""
 
     def __init__(self, tell: Progress) -> None:
         self._tell = tell
@@ -83,7 +83,7 @@ class _Ascending:
 
 
 def _is_on_server(session: SparkSession) -> bool:
-    # PySpark's own sessions of either kind are told apart by where their class is.
+    # The module of PySpark's session class distinguishes the two kinds.
     return ".connect." in type(session).__module__
 
 
@@ -112,7 +112,7 @@ def _in_process(session: SparkSession, tell: Callable[[int, int], None]) -> Iter
 
     def look() -> None:
         while not is_over.wait(_POLL_SECONDS):
-            # A stage may end between two questions.
+            # A stage may end between two polls.
             with suppress(Exception):
                 for stage in (*seen, *tracker.getActiveStageIds()):
                     info = None if stage in before else tracker.getStageInfo(stage)

@@ -4,7 +4,7 @@
 2. Choose the files by the filter, as `table.scan` does (`neve.read.scan_plan`).
 3. Find the dead rows of each file: rows that its vector marks and, for a fresh read, rows whose
    keys are in the log of a running writer.
-4. Put files into groups that have the same columns under the same names.
+4. Group files that have the same columns under the same names.
 
 Nothing here imports Spark.
 """
@@ -54,7 +54,7 @@ _WORD_BITS: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAddress:
-    """Where a table is, in a form that other processes understand."""
+    """The address of a table, in a form that other processes understand."""
 
     location: str
     name: str
@@ -67,12 +67,12 @@ class TableAddress:
         name: str,
         storage_options: Mapping[str, str] | None = None,
     ) -> "TableAddress":
-        """Name a table; a relative directory is that of this process."""
+        """Return the address of a table; a relative directory is resolved in this process."""
         place = fspath(location)
         scheme = urlsplit(place).scheme
         if scheme == "memory":
             raise InvalidArgument(
-                "a warehouse in memory cannot be read by Spark: its workers are other processes",
+                "Spark cannot read a warehouse in memory: its workers are other processes",
                 hint="Keep the warehouse in a directory or in a bucket",
             )
         if not scheme:
@@ -90,7 +90,7 @@ class TableAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedVersion:
-    """The Version that is asked for: at most one of these; none of them for the current one."""
+    """The Version to read: at most one of these; none of them for the current one."""
 
     version: int | None = None
     timestamp: Moment | None = None
@@ -98,7 +98,7 @@ class WantedVersion:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing was asked for."""
+        """Whether none is set."""
         return self.version is None and self.timestamp is None and self.tag is None
 
     def of(self, table: CatalogTable) -> tuple[Version, int]:
@@ -144,7 +144,7 @@ class CleanFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredColumn:
-    """A column as some files have it; a primitive one has the type of today, as Spark widens it."""
+    """A column as some files have it; a primitive one has its current type: Spark widens it."""
 
     name: str
     type: pa.DataType
@@ -152,7 +152,7 @@ class StoredColumn:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredColumn):
             return NotImplemented
-        # Ids of fields are in the metadata, and two types may differ by them alone.
+        # Field ids are in the metadata, and two types may differ only in them.
         return self.name == other.name and self.type.equals(other.type, check_metadata=True)
 
     def __hash__(self) -> int:
@@ -161,10 +161,10 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files that have the columns which are read under the same names and types."""
+    """Files that have the columns to read under the same names and types."""
 
     stored: tuple[StoredColumn | None, ...]
-    """Each column of `ReadPlan.names_read` as the files have it; None: it is younger than they."""
+    """Each column of `ReadPlan.names_read` as the files have it; None: it was added later."""
     clean: tuple[CleanFile, ...]
     marked: tuple[MarkedFile, ...]
 
@@ -178,7 +178,7 @@ class ReadPlan:
     chosen: ChosenColumns
     """The columns that are returned."""
     names_read: tuple[str, ...]
-    """Columns that are returned in whole or part, then those that only the plan needs."""
+    """Columns that are returned wholly or partly, then those that only the plan needs."""
     filter: RowFilter
     groups: tuple[FileGroup, ...]
     memory: pa.Table | None
@@ -192,7 +192,7 @@ class ReadPlan:
 
 
 def refuse_beside_system_table(name: str, *, is_asked: bool) -> None:
-    """Raise InvalidArgument when a system table is asked for anything but its present rows."""
+    """Raise InvalidArgument when a system table is read in any way but its current rows."""
     if is_asked:
         raise InvalidArgument(
             f"{name} is listed as it is now: it has no versions and no changes",
@@ -308,7 +308,7 @@ def _plan(
     filter_asked = row_filter(asked, schema)
     if filter_asked.expression is not None:
         raise InvalidArgument(
-            "Spark cannot ask an Arrow expression of its rows",
+            "Spark cannot filter its rows by an Arrow expression",
             hint="Pass text, neve.col or an expression of PyIceberg, or use DataFrame.where",
         )
     plan = plan_scan(
@@ -316,7 +316,7 @@ def _plan(
         names=chosen.names,
         row_filter=filter_asked,
     )
-    # With a key column, which every file has: a scan of no column knows no number of rows.
+    # With a key column, which every file has: a scan of no column has no row count.
     wanted = (*chosen.names, *filter_asked.names, schema.key_columns[0].name)
     names_read = tuple(dict.fromkeys(wanted))
     root = _spark_location(stored)
@@ -370,8 +370,8 @@ def _stored_columns(
 ) -> tuple[StoredColumn | None, ...]:
     """Return columns as files of a schema have them.
 
-    Spark can find columns by id, but skips row groups by name, and inside a column it forgets
-    ids when it prunes: it has to ask for the very names that the file has.
+    Spark can find columns by id, but skips row groups by name, and loses ids inside a column when
+    it prunes: it has to use exactly the names in the file.
     """
     schema = view.context.schema
     source = view.context.mapping_from(schema_id).source
@@ -395,7 +395,7 @@ def _words(dead: BitMap64, row_count: int) -> npt.NDArray[np.int64]:
 
 
 def _spark_location(stored: StoredTable) -> str:
-    """Return the warehouse as Hadoop writes it: nothing is escaped, and S3's scheme is s3a."""
+    """Return the warehouse's location in Hadoop's form: nothing is escaped, and S3 is s3a."""
     location = stored.objects.location.rstrip("/")
     if location.startswith("file://"):
         return unquote(location)

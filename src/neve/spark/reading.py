@@ -5,17 +5,17 @@
                                                and bitmaps (neve.spark.reading) ──────┤
     rows of the log            as they are ─────────────────────────────────────────────┘
 
-Every scan is Spark's own, with its column pruning, its filters and its vectorised reader. Columns
-are asked for under the names that the files have, and shown under those of today.
+Every scan is Spark's own, with its column pruning, its filters and its vectorised reader. It reads
+columns under the names in the files, and shows them under the current names.
 
 A DataFrame always shows the Version it was made from. Leases keep its files:
 
 SPARK-3  While the DataFrame that a read returned is alive in Python, a thread renews its lease.
-SPARK-4  After that the lease ends by itself, at most `LEASE_SECONDS` later: frames derived from it
-         may still run, and no Python object knows of them.
-SPARK-5  Whatever leases say, files of a Version stay as long as it is retained.
+SPARK-4  After that the lease ends by itself, at most `LEASE_SECONDS` later: derived frames, which
+         no Python object refers to, may still run.
+SPARK-5  Without any lease, files of a Version stay as long as it is retained.
 
-Rows of files that are live: the bitmaps of a read, as Spark asks them for each row.
+Spark looks up in bitmaps which rows of a marked file are live:
 
     row ─► file ─► its first word ─┐
         └► row / 64 ───────────────┴► word of the bitmap ─► bit ─► live?
@@ -23,14 +23,14 @@ Rows of files that are live: the bitmaps of a read, as Spark asks them for each 
     few files    the words of all files are one value, which Spark reads once, and the first word
                  of a file is in the text of the condition, with the rows that the file has:
                  `CASE WHEN size = 6555935 AND row < 50000 THEN 0 …`
-    many         a broadcast join gives each row the words of its file, and how many rows that has
+    many         a broadcast join adds to each row the words and the row count of its file
 
-The size of a file says which file a row is from, a number that costs less to compare than
-a name; files of one size are told apart by name.
+The size of a file says which file a row is from: a number is cheaper to compare than a name. Files
+of the same size are distinguished by name.
 
-SPARK-6  A row of an unknown file, or after the last row of its file, fails the
-         job: the file is not the one that the table knows. Neither another file's words nor the
-         bits that fill up the last word are asked.
+SPARK-6  A row of an unknown file, or after the last row of its file, fails the job: the file is not
+         the one that the table knows. No row uses another file's words or the padding bits of the
+         last word.
 """
 
 import threading
@@ -90,19 +90,19 @@ _FILE: Final = "_neve_file"
 _WORDS: Final = "_neve_words"
 _COUNT: Final = "_neve_count"
 
-# What each task gets as a value with its code; a broadcast is there once for each executor.
+# Bytes that each task gets as a value with its code; a broadcast is sent once to each executor.
 _FEW_FILES: Final = 32
 _FEW_WORDS: Final = 1 << 20
-# A scan of its own costs as much as asking this share of rows that are all live.
+# A separate scan costs as much as checking this share of rows that are all live.
 _CLEAN_SHARE: Final = 8
 
 _STRANGE: Final = "cast(raise_error('a data file is not the one that the table knows') as tinyint)"
 
 
 def scanned_together(group: FileGroup) -> tuple[list[str], list[list[MarkedFile]]]:
-    """Return the files that are scanned as they are, and the marked ones, by scan.
+    """Return the files to scan without bitmaps, and the others, by scan.
 
-    A few clean rows beside many marked ones are scanned with these: one scan less.
+    A few clean files are scanned with many marked ones, which saves a scan.
     """
     sizes = Counter(file.file_bytes for file in group.marked)
     by_size = [file for file in group.marked if sizes[file.file_bytes] == 1]
@@ -115,7 +115,7 @@ def scanned_together(group: FileGroup) -> tuple[list[str], list[list[MarkedFile]
 
 
 def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile]) -> DataFrame:
-    """Return the rows of files that their bitmaps do not mark, with some columns after the others.
+    """Return the rows of files that their bitmaps do not mark, with helper columns at the end.
 
     The files are of one scan (`scanned_together`).
     """
@@ -158,22 +158,22 @@ def _are_few_beside(clean: Sequence[CleanFile], marked: Sequence[MarkedFile]) ->
 
 
 def _is_live(place: str) -> str:
-    """Ask the bit of a row, whose word is at a place; without a place the job fails."""
+    """Return the condition on the bit of a row, whose word is at a place; NULL fails the job."""
     bit = f"bit_get(get({_WORDS}, {place}), cast({_ROW} & 63 as int))"
     return f"coalesce({bit}, {_STRANGE}) = 0"
 
 
 def _first_word(files: Sequence[MarkedFile]) -> str:
-    """Return the place of a file's first word among those of all files, as text of Spark.
+    """Return the place of a file's first word among those of all files, as Spark SQL.
 
-    There is none for a row that the file does not have.
+    It is NULL for a row that the file does not have.
     """
     ends = np.cumsum([len(file.words) for file in files])
     cases = [
         (file.row_count, f"{_FILE} = {file.file_bytes}", end - len(file.words))
         for file, end in zip(files, ends, strict=True)
     ]
-    # Those with most rows first: they are compared with each row, one after another.
+    # Files with most rows first: each row is compared with one after another.
     ordered = " ".join(
         f"when {is_file} and {_ROW} < {row_count} then {first}"
         for row_count, is_file, first in sorted(cases, reverse=True)
@@ -182,7 +182,7 @@ def _first_word(files: Sequence[MarkedFile]) -> str:
 
 
 def _lists(lists: Sequence[Sequence[MarkedFile]]) -> "pa.Array[Any]":
-    """Return the words of files, as one list for all the files that are given together."""
+    """Return the words of files, as one list for all of them."""
     ends = np.cumsum([0, *(sum(len(file.words) for file in files) for files in lists)])
     words = np.concatenate([file.words for files in lists for file in files])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(words))
@@ -192,12 +192,12 @@ _RENEW_SECONDS: Final = LEASE_SECONDS / 10
 
 
 class HeldReads:
-    """Renews the leases of what is alive; safe for many threads."""
+    """Renews the leases of live owners; safe for many threads."""
 
     def __init__(self, *, renew_seconds: float = _RENEW_SECONDS) -> None:
         # Fixed at construction.
         self._renew_seconds = renew_seconds
-        # Guarded by _lock. Re-entrant: an owner that the collector ends may end inside of it.
+        # Guarded by _lock. Re-entrant: Python may finalize an owner while the lock is held.
         self._lock = threading.RLock()
         self._leases: set[HeldLease] = set()
         self._thread: threading.Thread | None = None
@@ -223,11 +223,11 @@ class HeldReads:
                 self._thread.start()
 
     def renew_once(self) -> None:
-        """Renew what is past half of its time."""
+        """Renew leases that are past half of their time."""
         with self._lock:
             held = list(self._leases)
         for lease in held:
-            # One that lapsed has lost its files, and the next job says so.
+            # A lapsed one has lost its files, and the next job reports it.
             with suppress(NeveError):
                 lease.check()
 
@@ -269,17 +269,15 @@ def read(
 ) -> DataFrame:
     """Return a table as a DataFrame: the current Version, or one by number, time or tag.
 
-    `columns` are names, with dots for fields inside of structs, as in `Table.scan`. `filter` is
-    text such as "amount > 5", `neve.col(…)` or an expression of PyIceberg; files in which no row
-    can match are left out of the plan. What Spark filters by later, it looks for in the files that
-    are left. With `fresh`, rows that a running writer has logged and not yet flushed are there too,
-    as of now.
+    `columns` are names, with dots for fields inside structs, as in `Table.scan`. `filter` is text
+    such as "amount > 5", `neve.col(…)` or an expression of PyIceberg; the plan leaves out files
+    without a possible match. Filters that Spark adds later apply to the remaining files. With
+    `fresh`, the rows that a running writer has logged and not yet flushed are included, as of now.
 
-    A name may also be `__tables`, `__snapshots` or `__files`: what the lake knows of its tables.
+    A name may also be a system table of the lake: `__tables`, `__snapshots` or `__files`.
 
-    Raises NotFound for a table, a Version or a column that is not there, InvalidArgument,
-    SchemaMismatch, and Unavailable for a bucket that Spark has no file system for, all before a job
-    starts.
+    Raises NotFound for a missing table, Version or column, InvalidArgument, SchemaMismatch, and
+    Unavailable for a bucket that Spark has no file system for, all before a job starts.
     """
     check_session(session)
     check_place(location, name, after="session")
@@ -314,10 +312,10 @@ def view(
     fresh: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Make a table known to Spark SQL as a temporary view; returns the same as `read`.
+    """Register a table in Spark SQL as a temporary view; returns the same as `read`.
 
-    The view is named as the table, with `_` for each dot. It shows the Version of now: call this
-    again to move it on.
+    The view has the name of the table, with `_` for each dot. It shows the current Version: call
+    this again to update it.
     """
     frame = read(
         session,
@@ -331,9 +329,9 @@ def view(
     )
     chosen = name.replace(".", "_") if view_name is None else view_name
     if not chosen:
-        raise InvalidArgument("a view has no name", hint="Leave view_name out, or give a name")
+        raise InvalidArgument("a view has no name", hint="Leave view_name out, or pass a name")
     frame.createOrReplaceTempView(quoted(chosen))
-    # The view is as good as the frame: its lease lasts until another view takes the name.
+    # The view keeps the frame's lease until another view takes the name.
     _VIEWS[id(session), chosen.lower()] = frame
     return frame
 
@@ -396,14 +394,14 @@ class _GroupScan:
     def _files(self, paths: Sequence[str]) -> DataFrame:
         reader = (
             self._session.read.schema(self._schema)
-            # Directories are no columns here, and brackets in a path are no pattern.
+            # Directories are not columns here, and brackets in a path are not a pattern.
             .option("recursiveFileLookup", "true")
             .option("__globPaths__", "false")
         )
         try:
             return reader.parquet(*paths)
         except Exception as error:
-            # Files of a directory are there: they are leased. A bucket is up to Spark's classes.
+            # Leased files of a directory exist. A bucket depends on Spark's classes.
             if not paths[0].startswith(_BUCKET):
                 raise
             raise Unavailable(
@@ -415,7 +413,7 @@ class _GroupScan:
             ) from error
 
     def _shown(self, rows: DataFrame) -> DataFrame:
-        # An expression takes the driver milliseconds to make, a name hardly anything.
+        # An expression costs the driver milliseconds, a name next to nothing.
         return rows.select(
             *(
                 quoted(column.name) if _is_as_stored(column, stored) else _shown(column, stored)
@@ -425,7 +423,7 @@ class _GroupScan:
 
 
 def _first_line(error: Exception) -> str:
-    """Say what went wrong in Java, without its stack."""
+    """Return the message of a Java error, without its stack."""
     java = getattr(error, "java_exception", None)
     text = str(error) if java is None else str(java.toString())
     return text.strip().partition("\n")[0]
@@ -440,7 +438,7 @@ def _is_as_stored(column: Column, stored: StoredColumn | None) -> bool:
 
 
 def _shown(column: Column, stored: StoredColumn | None) -> SparkColumn:
-    """Return a column under its name: out of a file, or what stands for it in older ones."""
+    """Return a column under its name: from a file, or its default in older ones."""
     if stored is not None:
         value = sf.col(quoted(stored.name))
         return shown_column(value, stored.type, column.type).alias(column.name)

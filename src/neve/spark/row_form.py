@@ -1,12 +1,11 @@
-"""The form of rows in Spark, and the way to it and back.
+"""Rows in Spark's form, converted from and to rows of a table.
 
-To a table: Spark has no UUID and no time in nanoseconds. A UUID is given as its 16 bytes or as
-text, in the one form whose order is that of the bytes: rows are divided by it before they are
-fitted. All else is fitted as in any write: by name, without loss, a column left out being its
-default or NULL.
+To a table: Spark has no UUID and no time in nanoseconds. A UUID is its 16 bytes or text, in the one
+form whose order is that of the bytes: rows are divided by it before they are fitted. All else is
+fitted as in any write: by name, without loss; a missing column is its default or NULL.
 
-To Spark: it compares Arrow schemas to the letter. Everything may be NULL, there is no metadata,
-times are in nanoseconds, uuid is text, fixed is binary. See `neve.spark.spark_types`.
+To Spark: it compares Arrow schemas exactly. Everything may be NULL, there is no metadata, times are
+in nanoseconds, uuid is text, fixed is binary. See `neve.spark.spark_types`.
 """
 
 import re
@@ -36,7 +35,7 @@ _UUID_TEXT: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{
 
 
 def check_columns(spark_schema: StructType, schema: TableSchema) -> None:
-    """Raise SchemaMismatch for columns that no row could be fitted with; no data is looked at."""
+    """Raise SchemaMismatch for columns that no row could fit; no data is read."""
     fitted(empty_batch(spark_schema), schema)
 
 
@@ -49,7 +48,7 @@ def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
     """Return a batch without rows that has the columns of a DataFrame."""
     try:
         arrow = to_arrow_schema(spark_schema, timezone="UTC")
-    except Exception as error:  # PySpark's error for a type that Arrow has not
+    except Exception as error:  # PySpark's error for a type that Arrow does not have
         raise SchemaMismatch(
             f"the rows have a column that Arrow cannot hold: {error}",
             hint="Cast or drop the column",
@@ -72,7 +71,7 @@ def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
             raise SchemaMismatch(
                 f"key column {column.name!a} is {problem}",
                 column=column.name,
-                hint=f"Give the columns {', '.join(each.name for each in schema.key_columns)}",
+                hint=f"Pass the columns {', '.join(each.name for each in schema.key_columns)}",
             )
     keys = [column.name for column in schema.key_columns]
     with _told_for_spark(batch, schema):
@@ -86,7 +85,7 @@ def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
 def source_columns(
     batch: pa.RecordBatch, schema: TableSchema, field_ids: Sequence[int]
 ) -> pa.RecordBatch:
-    """Return some columns, by field id, out of rows; those left out are their default or NULL."""
+    """Return some columns of rows, by field id; missing ones are their default or NULL."""
     wanted = [schema.column_by_id(field_id).name for field_id in field_ids]
     named = list(dict.fromkeys([*wanted, *(column.name for column in schema.key_columns)]))
     present = batch.select([name for name in named if name in batch.schema.names])
@@ -105,14 +104,14 @@ def encoded_keys(batch: pa.RecordBatch, encoder: KeyEncoder) -> KeyArray:
 
 
 def without_own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows without the columns that neve added on their way."""
+    """Return rows without the columns that neve added."""
     return batch.select([name for name in batch.schema.names if not name.startswith(OWN_PREFIX)])
 
 
 def check_names(names: Sequence[str], *, has_case: bool = False) -> None:
-    """Raise for columns that neve needs the names of, or that Spark could not tell apart.
+    """Raise for columns whose names neve needs, or that Spark could not distinguish.
 
-    `has_case` says that Spark tells names apart by upper and lower case.
+    With `has_case`, Spark's names are case-sensitive.
     """
     seen: set[str] = set()
     for name in names:
@@ -131,9 +130,9 @@ def check_names(names: Sequence[str], *, has_case: bool = False) -> None:
 
 @contextmanager
 def _told_for_spark(batch: pa.RecordBatch, schema: TableSchema) -> Iterator[None]:
-    """Have an error say which row it means and what to do in the words of Spark.
+    """Name the bad row in an error by its key, and the fix in Spark's terms.
 
-    Spark divides rows among tasks and batches, so a row's number there says nothing.
+    Spark divides rows among tasks and batches, so a row number is meaningless.
     """
     try:
         yield
@@ -150,7 +149,7 @@ def _told_for_spark(batch: pa.RecordBatch, schema: TableSchema) -> Iterator[None
 def _name_row(
     error: SchemaMismatch, column: str, bad_row: pa.RecordBatch, schema: TableSchema
 ) -> None:
-    """Say how to find a bad row: by its key, or as one of those with NULL."""
+    """Return how to find a bad row: by its key, or by its NULL."""
     names = bad_row.schema.names
     if column in names and bad_row.column(column).null_count:
         condition = f"{quoted(column)} IS NULL"
@@ -197,7 +196,7 @@ def _parsed(array: ArrowArray, name: str) -> ArrowArray:
                 f"column {name!a} holds text that is not a UUID",
                 column=name,
                 row=row,
-                hint="Write it as 8-4-4-4-12 hexadecimal digits, or give its 16 bytes",
+                hint="Write it as 8-4-4-4-12 hexadecimal digits, or pass its 16 bytes",
             )
     values = [None if text is None else bytes.fromhex(text.replace("-", "")) for text in texts]
     return cast("ArrowArray", pa.array(values, pa.binary()))
@@ -208,7 +207,7 @@ def _sixteen(array: ArrowArray, name: str) -> ArrowArray:
         return cast("ArrowArray", array.cast(pa.binary(_UUID_BYTES)))
     except (pa.ArrowException, NeveError) as error:
         raise SchemaMismatch(
-            f"column {name!a} holds bytes that are no UUID", column=name, hint="Give 16 bytes"
+            f"column {name!a} holds bytes that are not a UUID", column=name, hint="Pass 16 bytes"
         ) from error
 
 
@@ -218,7 +217,7 @@ _HEX: Final = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(
 
 
 def spark_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Return the Arrow type of what Spark shows for a type of a table."""
+    """Return the Arrow type that Spark shows for a type of a table."""
     children = [spark_arrow_type(child.type) for child in child_fields(arrow_type)]
     match kind_of(arrow_type):
         case TypeKind.UUID:
@@ -240,7 +239,7 @@ def spark_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the Arrow schema in which Spark takes rows of a schema."""
+    """Return a schema in Spark's form."""
     return pa.schema([pa.field(each.name, spark_arrow_type(each.type)) for each in schema])
 
 
@@ -284,7 +283,7 @@ def _converted(array: ArrowArray) -> ArrowArray:
 
 
 def _with_children(array: ArrowArray, wanted: pa.DataType, children: ArrowArray) -> ArrowArray:
-    """Return the same lists of other children: validity, lengths and offset stay what they are."""
+    """Return the same lists with other children: validity, lengths and offset stay."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
         wanted, len(array), [validity, offsets], offset=array.offset, children=[children]
@@ -292,7 +291,7 @@ def _with_children(array: ArrowArray, wanted: pa.DataType, children: ArrowArray)
 
 
 def _uuid_texts(stored: ArrowArray) -> ArrowArray:
-    """Write uuids out, all at once."""
+    """Return uuids as text, all at once."""
     values = stored.buffers()[1]
     if not len(stored) or values is None:
         return pa.nulls(len(stored), pa.string())

@@ -14,16 +14,15 @@
     maxVersionsPerTrigger   most Versions in one batch of a stream
     storage.x               storage option x of the warehouse
 
-What is done for a read is in `neve.spark.source_steps`, what a write takes is in
-`neve.spark.source_writer`. Spark makes and asks this object in processes of its own. The Version of
-a read is chosen once, when the schema is asked for at `load`: the object, and with it the choice,
-goes to every later step.
+The steps of a read are in `neve.spark.source_steps`, the options of a write in
+`neve.spark.source_writer`. Spark creates and uses this object in its own processes. The Version of
+a read is chosen once, when `load` needs the schema: Spark sends the object, and with it the choice,
+to every later step.
 
 An option whose name is nearly right is refused, not ignored. Spark adds options of its own, so an
 unknown name alone is not a mistake. `CREATE TABLE` adds `provider` and others, and asks for columns
-unless the statement has them. It keeps the options in Spark's catalog, but hands none of them to
-the reads and writes that follow. So a table that is made like this could never be read, and is
-refused as early as Spark lets a source speak.
+unless the statement has them. It keeps the options in Spark's catalog, but passes none of them to
+later reads and writes. Such a table could never be read, so it is refused as early as possible.
 """
 
 import difflib
@@ -56,12 +55,12 @@ class NeveSource(DataSource):
         return "neve"
 
     def schema(self) -> StructType:
-        """Choose the Version, and give its columns; raises NotFound, InvalidArgument."""
+        """Choose the Version, and return its columns; raises NotFound, InvalidArgument."""
         schema: StructType = self._steps().schema(self._pin())
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is our own
-        """Read a Version, or what happened since one."""
+        """Read a Version, or the changes since one."""
         reader: DataSourceReader = self._steps().reader(self._pin())
         return reader
 
@@ -126,7 +125,7 @@ def refuse_create_table(options: Mapping[str, str]) -> None:
         )
     if not names & {"path", "table"}:
         raise InvalidArgument(
-            "the source neve was asked for no table: neither path nor table is set",
+            "the source neve has no table: neither path nor table is set",
             hint='Write .option("table", "namespace.name") and the lake in load or save. A table '
             "that CREATE TABLE … USING neve made cannot be used: drop it and write "
             + _INSTEAD_OF_CREATE_TABLE,
@@ -134,7 +133,7 @@ def refuse_create_table(options: Mapping[str, str]) -> None:
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of the warehouse's storage, without what they begin with."""
+    """Return the options of the warehouse's storage, without their prefix."""
     return {
         name[len(_STORAGE_PREFIX) :]: value
         for name, value in options.items()

@@ -1,8 +1,8 @@
 """Batch reads of the data source: files in groups, each read by one task with the engine's scan.
 
-1. `pushFilters` keeps what can be asked of a file's bounds. Spark asks its rows again.
-2. `partitions` plans the files of the pinned Version, leases it, and puts files of about
-   128 MiB together. The lease ends by itself.
+1. `pushFilters` keeps the filters that a file's bounds can answer. Spark filters the rows again.
+2. `partitions` plans the files of the pinned Version, leases it, and groups files into tasks of
+   about 128 MiB. The lease ends by itself.
 3. `read` scans the files of one group, on an executor, without reading the Version again.
 """
 
@@ -31,22 +31,22 @@ _PARTITION_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedTable:
-    """What every step of a read agrees on; sent from process to process."""
+    """What all steps of a read share; sent from process to process."""
 
     address: TableAddress
     version: int
     schema_json: str
     asked: tuple[str, ...]
-    """Columns that are given, in their order; with dots, fields inside of structs."""
+    """Columns to return, in their order; with dots, fields inside structs."""
 
     @property
     def schema(self) -> TableSchema:
-        """The schema that rows are given in."""
+        """The schema of the rows."""
         return TableSchema.from_json(self.schema_json)
 
     @property
     def chosen(self) -> ChosenColumns:
-        """What is given of that schema."""
+        """The columns to return."""
         return chosen_columns(self.asked, self.schema)
 
 
@@ -65,7 +65,7 @@ class SourceReader(DataSourceReader):
         self._filter: Predicate | None = None if asked is None else parse_filter(asked)
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        """Take what helps to leave files out; all of it is Spark's to ask of rows."""
+        """Keep filters that prune files; Spark applies all of them to the rows."""
         schema = self._pinned.schema
         for each in filters:
             predicate = pushed_predicate(each, schema)
@@ -111,14 +111,14 @@ class SourceReader(DataSourceReader):
 
 
 class SystemReader(DataSourceReader):
-    """Reads a system table in one task, as it is when that runs."""
+    """Reads a system table in one task, as of when that runs."""
 
     def __init__(self, pinned: PinnedTable, asked: str | None) -> None:
         self._pinned = pinned
         self._filter = asked
 
     def partitions(self) -> list[InputPartition]:
-        """Return the one part that there is."""
+        """Return the only partition."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - the only one
@@ -129,7 +129,7 @@ class SystemReader(DataSourceReader):
 
 
 def _groups(files: list[DataFile]) -> Iterator[tuple[DataFile, ...]]:
-    """Put files together until they are large enough for a task."""
+    """Group files until they are large enough for a task."""
     group: list[DataFile] = []
     for file in files:
         if group and sum(each.file_bytes for each in group) + file.file_bytes > _PARTITION_BYTES:

@@ -1,7 +1,6 @@
 """The steps of the data source `neve`, each run by another process: see `neve.spark.source`.
 
-They are apart from the source itself because Spark loads that one in every session, to learn which
-formats there are.
+They are a separate module because Spark loads the source itself in every session, to list formats.
 """
 
 from collections.abc import Mapping
@@ -42,7 +41,7 @@ _LATEST: Final = "latest"
 
 
 class SourceSteps:
-    """What is asked of one read, by its options."""
+    """The options of one read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -58,7 +57,7 @@ class SourceSteps:
             table = lake.load_table(address.name)
             version, schema_id = self._wanted().of(table)
             schema = table.stored.definitions.schema(schema_id)
-            # As the store names itself: a relative path means another place elsewhere.
+            # The store's own name: a relative path means another place in other processes.
             place = TableAddress.of(lake.location, address.name, dict(address.storage_options))
             return self._pinned(place, schema, version.number)
 
@@ -74,7 +73,7 @@ class SourceSteps:
     def _pinned(self, address: TableAddress, schema: TableSchema, version: int) -> PinnedTable:
         asked = self._option("columns")
         columns = None if asked is None else [name.strip() for name in asked.split(",")]
-        row_filter(self._option("filter"), schema)  # raises for one that cannot be asked
+        row_filter(self._option("filter"), schema)  # raises for an invalid one
         return PinnedTable(
             address=address,
             version=version,
@@ -94,7 +93,7 @@ class SourceSteps:
         return StructType([*shown.fields, *feed_fields().fields])
 
     def reader(self, pinned: PinnedTable) -> DataSourceReader:
-        """Read a Version, or what happened since one."""
+        """Read a Version, or the changes since one."""
         since = self._option("since")
         if is_system_name(pinned.address.name):
             return SystemReader(pinned, self._option("filter"))
@@ -108,8 +107,8 @@ class SourceSteps:
         asked = self._option("since")
         if asked is None:
             raise InvalidArgument(
-                "a stream of neve is a change feed, and does not say where it begins",
-                hint="Set the option since: 0 for all that happened, or latest",
+                "a stream of neve is a change feed, and has no option since",
+                hint="Set the option since: 0 for all changes, or latest",
             )
         most = self._option("maxVersionsPerTrigger")
         return ChangeStreamReader(
@@ -136,13 +135,13 @@ class SourceSteps:
         )
 
     def _option(self, name: str) -> str | None:
-        # Spark writes names in lower case in some processes, and as they were given in others.
+        # Some processes of Spark pass names in lower case, others as the user wrote them.
         wanted = name.lower()
         return next((value for key, value in self._options.items() if key.lower() == wanted), None)
 
     def _number(self, name: str, text: str, least: int = 0) -> int:
         if not text.isascii() or not text.isdigit() or int(text) < least:
             raise InvalidArgument(
-                f"the option {name} is {text!a}", hint=f"Give a whole number from {least} on"
+                f"the option {name} is {text!a}", hint=f"Pass a whole number of at least {least}"
             )
         return int(text)

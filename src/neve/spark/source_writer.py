@@ -4,19 +4,19 @@
 
     option       meaning
     table        name of the table; the location is the path
-    order_by     of several rows with one key in a task, the last by this column counts
-    job_id       a batch write of this id is committed once, however often it is run
+    order_by     the last of several rows of one key in a task, by this column, counts
+    job_id       a batch write of this id is committed once, however often it runs
     app_id       names a stream, so that each of its batches is committed once; by default the id
                  of the query, as its checkpoint on this machine says
     storage.x    storage option x of the warehouse
 
-Spark divides the rows, not the writer. A task sorts its rows in memory; two tasks that
-have rows of one key are an error: repartition by the key first. `neve.spark.upsert` divides rows
-itself, looks rows up where they are written, and suits large jobs better.
+Spark divides the rows, not the writer. A task sorts its rows in memory; two tasks that have rows of
+one key are an error: repartition by the key first. `neve.spark.upsert` divides rows itself, looks
+rows up where it writes them, and suits large jobs better.
 
 Every step runs in another process: planning begins the run, tasks write, a last one commits. For a
-stream Spark makes another writer to commit, which has begun a run of its own: what is committed is
-the run that the tasks worked in, on the Version that they looked rows up in.
+stream, Spark commits with another writer, which has begun its own run: it commits the run of the
+tasks, on the Version that they looked rows up in.
 """
 
 import json
@@ -53,7 +53,7 @@ _DEADLINE_SECONDS: Final = 6 * 60 * 60.0
 
 @dataclass(frozen=True)
 class TaskWork(WriterCommitMessage):
-    """What one task has made, and the run that it was made in."""
+    """What one task made, and in which run."""
 
     messages: tuple[Message, ...]
     run: BulkRun | None

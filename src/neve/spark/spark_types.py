@@ -57,14 +57,14 @@ _UUID_CUTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 
 
 def quoted(name: str) -> str:
-    """Return a column's name so that Spark takes dots and blanks in it as they are."""
+    """Return a column's name, quoted so that Spark keeps dots and blanks."""
     return f"`{name.replace('`', '``')}`"
 
 
 def spark_schema(columns: Iterable[Column]) -> st.StructType:
     """Return columns as Spark shows them; raises SchemaMismatch.
 
-    All may be NULL: Spark takes no other word from a file.
+    All may be NULL: Spark ignores whether a column of a file is required.
     """
     given = list(columns)
     _refuse_names_that_differ_by_case(given)
@@ -83,7 +83,7 @@ def stored_field(name: str, arrow_type: pa.DataType, *, field_id: int) -> st.Str
 
 
 def holds(kind: TypeKind, arrow_type: pa.DataType) -> bool:
-    """Return whether a type is of a kind, or has one inside that is."""
+    """Return whether a type is of a kind, or contains one that is."""
     if kind_of(arrow_type) is kind:
         return True
     return any(holds(kind, field.type) for field in child_fields(arrow_type))
@@ -103,7 +103,7 @@ def is_shown_as_stored(stored: pa.DataType, wanted: pa.DataType) -> bool:
 def shown_column(value: SparkColumn, stored: pa.DataType, wanted: pa.DataType) -> SparkColumn:
     """Turn a column as it is in files, maybe of an older schema, into what Spark shows.
 
-    Fields of structs are found by id: what is gone is left out, what is new is NULL.
+    Fields of structs are found by id: dropped ones are left out, new ones are NULL.
     """
     if is_shown_as_stored(stored, wanted):
         return value
@@ -130,14 +130,14 @@ def shown_column(value: SparkColumn, stored: pa.DataType, wanted: pa.DataType) -
         case TypeKind.UUID:
             digits = sf.lower(sf.hex(value))
             text = sf.concat_ws("-", *(sf.substring(digits, *cut) for cut in _UUID_CUTS))
-            # Joining leaves NULL out, and makes an empty text of nothing.
+            # Joining skips NULL, and returns an empty text for nothing.
             return sf.when(value.isNotNull(), text)
         case _:
             return value.cast(_spark_type(wanted, "", stored=False))
 
 
 def given_column(value: SparkColumn, wanted: pa.DataType) -> SparkColumn:
-    """Return of a struct, as Spark shows it, the fields that are wanted, and of those inside it."""
+    """Return the wanted fields of a struct, as Spark shows it, and of the structs inside."""
     if kind_of(wanted) is not TypeKind.STRUCT:
         return value
     fields = [
@@ -193,7 +193,7 @@ def _refuse_names_that_differ_by_case(columns: list[Column]) -> None:
         other = seen.setdefault(column.name.lower(), column.name)
         if other != column.name:
             raise SchemaMismatch(
-                f"Spark cannot tell column {shown(column.name)} from {shown(other)}",
+                f"Spark cannot distinguish column {shown(column.name)} from {shown(other)}",
                 column=column.name,
                 hint="Leave one of them out with columns=, or rename it",
             )

@@ -1,4 +1,4 @@
-"""TaskAnswer: what a Spark task returns to the driver, whatever its work is.
+"""TaskAnswer: what a Spark task returns to the driver, for every kind of work.
 
 A task answers in rows of (task, kind, path, payload):
 
@@ -6,14 +6,14 @@ A task answers in rows of (task, kind, path, payload):
     marks      path: a data file     payload: its rows that are superseded, as a deletion vector
     keys       payload: deleted keys, as an Arrow stream
     seen       payload: keys that a merge leaves as they are, in the same way
-    path       path: a data file whose index it made again
+    path       path: a data file whose index it rebuilt
     problem    payload: damage that it found, as JSON
     error      payload: the error that ended it, as JSON
-    done       the last row of a task that came to its end
+    done       the last row of a complete task
 
-An error that would be the same the next time is a row like a result, so that the driver raises the
-very same. Storage that did not answer, and errors that neve does not know, fail the task, and Spark
-tries it again. When it gives up, the driver finds neve's error in the text of Spark's.
+An error that would happen again is a row like a result, so that the driver raises the same error.
+Storage that did not answer, and errors that neve does not know, fail the task, and Spark tries it
+again. When Spark gives up, the driver finds neve's error in the text of Spark's.
 """
 
 import json
@@ -51,7 +51,7 @@ _COLUMNS: Final[Mapping[str, pa.DataType]] = {
 _SCHEMA: Final = pa.schema(_COLUMNS)
 
 RETRIED: Final = (Unavailable, OutcomeUnknown)
-"""Errors that may be gone when a task is tried again."""
+"""Errors that may not happen again when a task is retried."""
 _NOTED: Final = re.compile(r"neve said: (\{.*\})")
 
 
@@ -66,11 +66,11 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAnswer:
-    """What one task, or several together, have made and found."""
+    """What one or several tasks made and found."""
 
     work: BulkWork = field(default_factory=BulkWork)
     paths: tuple[str, ...] = ()
-    """Data files whose indexes were made again."""
+    """Data files whose indexes were rebuilt."""
     problems: tuple[NeveError, ...] = ()
     """Damage that a check found."""
 
@@ -99,7 +99,7 @@ class TaskAnswer:
 
 
 def answered(run: Callable[[], TaskAnswer], task: int = 0) -> Iterator[pa.RecordBatch]:
-    """Do a task's work and yield its answer; an error that would be the same again is one."""
+    """Do a task's work and yield its answer; an error that would happen again is one."""
     try:
         messages = list(run().messages())
     except NeveError as error:
@@ -139,24 +139,24 @@ def answer_of(messages: Iterable[Message]) -> TaskAnswer:
 
 
 def told_error(error: NeveError) -> bytes:
-    """Return an error as bytes, for the driver; raises one that may be gone at another try.
+    """Return an error as bytes, for the driver; raises one that may not happen again.
 
     Spark shows the notes of what a task raises, so the driver can still read it.
     """
-    told = write_error(error)
+    payload = write_error(error)
     if isinstance(error, RETRIED):
-        error.add_note(f"neve said: {told.decode()}")
+        error.add_note(f"neve said: {payload.decode()}")
         raise error
-    return told
+    return payload
 
 
 def error_in(text: str) -> NeveError | None:
-    """Return the error of a task that Spark's text names; None when it names none of neve's."""
+    """Return neve's error in the text of a Spark error; None when there is none."""
     for told in _NOTED.findall(text):
         try:
             return read_error(told.encode())
         except (ValueError, LookupError, TypeError):
-            continue  # cut off
+            continue  # truncated
     return None
 
 

@@ -1,16 +1,14 @@
-"""Runs tasks on Spark, which only places and repeats them: nothing is shuffled.
+"""Runs tasks on Spark, which only schedules and retries them, and opens tables in workers.
 
     spark.range(n) ──► one task for each number ──► rows of answers ──► driver
 
-Answers and errors are those of `neve.spark.task_answers`.
+Answers and errors are those of `neve.spark.task_answers`; nothing is shuffled.
 
-A task may run twice, at once even, and a first try may have written files: the answer that comes
-back is that of one whole try. Workers open the warehouse themselves.
+A task may run twice, even at once, and a failed try may have written files: the answer is that of
+one complete try.
 
-The files of a table inside a worker, which reads and writes them and commits nothing.
-
-A worker gets the table's location and definitions with its task. It reads no manifest, so a task
-costs the same however long the table's history is.
+A worker gets the table's location and definitions with its task, opens the warehouse itself, and
+commits nothing. It reads no manifest, so a task costs the same however long the history is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,12 +49,12 @@ _CAUSE_CHARACTERS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """A caller that follows how far the tasks are, and may end them."""
+    """A caller that follows the progress of tasks, and may end them."""
 
     tell: Callable[[int], None]
-    """Told the weight of further tasks that are done."""
+    """Called with the weight of further finished tasks."""
     check: Callable[[], None] | None = None
-    """Raises when the work is to end."""
+    """Raises when the work should end."""
 
 
 def run_tasks(
@@ -71,7 +69,7 @@ def run_tasks(
     """Run tasks on the workers; returns the answer or the error of each, in their order.
 
     Raises Unavailable when Spark could not run them. `work` and the tasks are sent to the workers.
-    `what` says in an error what was being done.
+    `what` names the work in an error.
     """
     if not tasks:
         return []
@@ -80,7 +78,7 @@ def run_tasks(
     watching = _Watching(session, watch, weights)
     told = watching.accumulator
 
-    # Sent to the workers with everything it names: nothing of the session is among that.
+    # Sent to the workers with everything it refers to, which must not include the session.
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy().tolist():
@@ -91,7 +89,7 @@ def run_tasks(
     frame = session.range(0, len(given), 1, len(given)).mapInArrow(run, ANSWER_DDL)
     with watching.until_done():
         try:
-            # Not as Arrow: that runs in a thread of Java's own, which does not know the tag.
+            # Not as Arrow: that runs in another thread of Java, which does not have the tag.
             rows = frame.collect()
         except Exception as error:
             # Of PySpark, of the gateway to Java or of the network: there is no common kind.
@@ -101,7 +99,7 @@ def run_tasks(
         messages.setdefault(message.task, []).append(message)
     if len(messages) != len(given):
         raise Unavailable(
-            f"{what}: {len(messages):,} of {len(given):,} tasks gave an answer", hint="try again"
+            f"{what}: {len(messages):,} of {len(given):,} tasks answered", hint="Try again"
         )
     return [_outcome(messages[number]) for number in range(len(given))]
 
@@ -124,18 +122,18 @@ def _outcome(messages: Sequence[Message]) -> TaskAnswer | NeveError:
 
 
 def _failure(what: str, error: Exception) -> Unavailable:
-    """Make the error for a job that failed, with the words of neve's own error if there was one."""
+    """Return the error for a job that failed: neve's own error if there was one."""
     known = error_in(str(error))
     lines = str(error).strip().splitlines() or [type(error).__name__]
     cause = lines[0] if known is None else known.what_and_where
     return Unavailable(
         f"{what}: the Spark job failed: {cause[:_CAUSE_CHARACTERS]}",
-        hint="The cause is attached; nothing was committed, so it can be run again",
+        hint="Run it again: nothing was committed; the cause is attached",
     )
 
 
 class _Watching:
-    """Looks, while tasks run, at what is done and whether to go on; for one run."""
+    """Polls progress, and whether to go on, while tasks run; for one run."""
 
     def __init__(self, session: SparkSession, watch: Watch | None, weights: list[int]) -> None:
         self.weights = weights
@@ -156,7 +154,7 @@ class _Watching:
 
     @contextmanager
     def until_done(self) -> Iterator[None]:
-        """Tell how far the tasks are; raises what `check` raised, and ends the tasks then."""
+        """Report progress; when `check` raises, end the tasks and raise the same."""
         if self._watch is None:
             yield
             return
@@ -190,7 +188,7 @@ class _Watching:
             if self.accumulator is not None:
                 self._tell(int(self.accumulator.value))
 
-    # A session on this machine keeps its tags to itself: only those of the context reach its jobs.
+    # In a session on this machine, only tags of the context reach its jobs.
 
     def _add_tag(self) -> None:
         if self._context is None:
@@ -211,7 +209,7 @@ class _Watching:
             self._context.cancelJobsWithTag(self._tag)
 
     def _tell(self, done: int) -> None:
-        """Tell what is new; a task that ran twice counts once more, so there is an end to it."""
+        """Report only progress; a task that ran twice counts twice, so the sum is capped."""
         assert self._watch is not None
         done = min(done, sum(self.weights))
         if done > self._told:
@@ -223,10 +221,10 @@ _CACHE_BYTES: Final = 32 << 20
 
 
 def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -> TableSite:
-    """Return where workers find a table; raises InvalidArgument when only this process has it."""
+    """Return where workers find a table; raises InvalidArgument for one in memory."""
     if table.location.startswith("memory:"):
         raise InvalidArgument(
-            "a warehouse in memory cannot be reached by Spark's workers",
+            "Spark's workers cannot reach a warehouse in memory",
             path=table.location,
             hint="Keep it in a directory that all of them see, or in an object store",
         )
@@ -239,7 +237,7 @@ def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -
 
 
 def worker_files(site: TableSite, table: TableDefinition, *, run: str | None = None) -> TableFiles:
-    """Open the files of a table in a worker; the names of new ones begin with that of `run`."""
+    """Open the files of a table in a worker; the names of new ones begin with `run`'s id."""
     parts = site.parts()
     parts.definitions.add(table.schemas, table.specs)
     return TableFiles(

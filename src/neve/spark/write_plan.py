@@ -1,12 +1,12 @@
-"""How the rows of a job are divided among tasks: plans of Spark, built out of a DataFrame.
+"""Spark plans that divide the rows of a job among tasks, built from a DataFrame.
 
     unpartitioned             rows ─► range by key ─► sort ─► write
-    key tells the partition   rows ─► mark ─► range by (partition, key) ─► sort ─► write
+    partitioned by the key    rows ─► mark ─► range by (partition, key) ─► sort ─► write
     any other partitions      rows ─► one row per key ─► mark ─► range by (partition, key) ─► …
 
 A range keeps all rows of a key in one task, next to each other. So a task keeps the last of them,
-writes sorted files whose keys no other task has, and looks up what they supersede, all in one go;
-the table itself is never shuffled.
+writes sorted files whose keys no other task has, and looks up the rows they supersede, all in one
+pass; the table itself is never shuffled.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ _TASKS_MAX: Final = 100_000
 def write_plan(
     rows: DataFrame, site: JobSite, base: JobBase, *, order_by: str | None, tasks: int | None
 ) -> DataFrame:
-    """Plan the writing of whole rows; returns a DataFrame of answers."""
+    """Plan a write of whole rows; returns a DataFrame of answers."""
     keys = key_order(rows, base.schema)
     if base.spec.is_unpartitioned:
         ordered = in_ranges(rows, keys, order_by, tasks)
@@ -59,7 +59,7 @@ def write_plan(
 
 
 def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | None) -> DataFrame:
-    """Plan the deleting of the rows of keys; returns a DataFrame of answers."""
+    """Plan a delete by key; returns a DataFrame of answers."""
     names = [column.name for column in base.schema.key_columns]
     keys = rows.select(*(sf.col(quoted(name)) for name in names))
     return mapped(
@@ -90,7 +90,7 @@ def key_order(
 
 
 def collect(messages: DataFrame) -> list[Message]:
-    """Run a plan, and return the answers of its tasks; raises what kept failing in one of them."""
+    """Run a plan, and return the answers of its tasks; raises the error of a failing task."""
     try:
         rows = messages.collect()
     except Exception as error:
@@ -105,7 +105,7 @@ def collect(messages: DataFrame) -> list[Message]:
 def order_apart(
     rows: DataFrame, order_by: object, schema: TableSchema
 ) -> tuple[DataFrame, str | None]:
-    """Return rows and the column they are ordered by, under another name if the table has it not.
+    """Return rows and the column to order by, renamed if the table does not have it.
 
     Raises InvalidArgument for a column that the rows do not have, or that has no order.
     """
@@ -129,7 +129,7 @@ def order_apart(
 
 
 def check_rows(rows: DataFrame) -> None:
-    """Raise InvalidArgument or SchemaMismatch for what has no columns that Spark can tell apart."""
+    """Raise InvalidArgument or SchemaMismatch for columns that Spark cannot distinguish."""
     check_frame(rows)
     has_case = rows.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     check_names(rows.columns, has_case=has_case)
@@ -144,13 +144,13 @@ def check_tasks(tasks: object) -> None:
 
 
 def mapped(rows: DataFrame, task: ArrowTask, schema: StructType | str) -> DataFrame:
-    """Have workers turn batches of rows into others."""
+    """Map batches of rows in the workers."""
     names = rows.columns
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batch.rename_columns(names) for batch in batches)
 
-    # PySpark takes a dot in a name for the way into a struct: on their way columns have numbers.
+    # PySpark reads a dot in a name as a path into a struct, so columns are numbered meanwhile.
     return rows.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(run, schema)
 
 
@@ -166,7 +166,7 @@ def in_ranges(
 
 
 def _one_per_key(rows: DataFrame, schema: TableSchema, order_by: str | None) -> DataFrame:
-    """Keep the last row of each key, or count them, so that who writes can refuse several."""
+    """Keep the last row of each key, or count them, so that the writer can refuse several."""
     keys = Window.partitionBy(*key_order(rows, schema))
     if order_by is None:
         return rows.withColumn(COUNT, sf.count(sf.lit(1)).over(keys))

@@ -1,15 +1,15 @@
-"""What workers do with the rows of a job: functions from Arrow batches to Arrow batches.
+"""The work on the rows of a job: functions from Arrow batches to Arrow batches.
 
-    MarkPartitions   rows ──► the same rows, each with its partition, so that those of one lie
-                              together after the shuffle that follows
+    MarkPartitions   rows ──► the same rows, each with its partition, so that the next shuffle
+                              puts those of one partition together
     WriteRows        rows in the order of (partition and) key ──► files ──► answer
     DeleteRows       keys in their order ──► what they supersede ──► answer
-    TargetRows       rows in the order of their keys ──► the same, each with the row that its key
-                              has, for conditions and values that name `target`
+    TargetRows       rows in the order of their keys ──► the same, each with the table's row of its
+                              key, for conditions and values that name `target`
     MergeRows        rows in the order of their keys, with the clauses chosen ──► answer
 
-They are sent to the workers whole, hold nothing but values, and open the table there. None of them
-decides what the table becomes: that is said in the plan, and done by the engine.
+They are sent to the workers, hold only values, and open the table there. None of them decides about
+the table: the plan and the engine do.
 """
 
 import struct
@@ -53,7 +53,7 @@ class MarkPartitions:
     site: JobSite
 
     def __call__(self, batches: Batches) -> Batches:
-        """Yield the rows with two columns more."""
+        """Yield the rows with two more columns."""
         for batch in with_column(batches, self.site, PARTITION, pa.binary(), self._marked):
             yield batch.drop_columns([COUNT]) if COUNT in batch.schema.names else batch
 
@@ -85,7 +85,7 @@ class WriteRows:
     """Whether several rows of one key are an error; otherwise the last of them counts."""
 
     def __call__(self, batches: Batches) -> Batches:
-        """Write the rows, and say what was written."""
+        """Write the rows, and yield what was written."""
         return answered(lambda: self._write(batches))
 
     def _write(self, batches: Batches) -> TaskAnswer:
@@ -117,7 +117,7 @@ class DeleteRows:
     site: JobSite
 
     def __call__(self, batches: Batches) -> Batches:
-        """Find the rows, and say where they are."""
+        """Find the rows, and yield where they are."""
         return answered(lambda: self._delete(batches))
 
     def _delete(self, batches: Batches) -> TaskAnswer:
@@ -142,7 +142,7 @@ def with_column(
     kind: pa.DataType,
     make: Callable[[pa.RecordBatch, JobBase], ArrowArray],
 ) -> Batches:
-    """Yield rows with one column more, and another for an error that ends them.
+    """Yield rows with one more column, and another for an error that ends them.
 
     The error travels with the rows, to the step that answers the driver.
     """
@@ -163,7 +163,7 @@ def with_column(
 
 
 def first_with_rows(batches: Batches) -> Batches:
-    """Yield the first batch that has rows, if there is one: without rows there is nothing to do."""
+    """Yield the first batch that has rows, if there is one."""
     for batch in batches:
         if batch.num_rows:
             yield batch
@@ -215,20 +215,20 @@ def key_names(count: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRows:
-    """Adds to each row the one that its key has, NULL for none."""
+    """Adds to each row the table's row of its key, NULL for none."""
 
     site: JobSite
     columns: tuple[str, ...]
     target: pa.DataType
-    """The struct of these columns, as Spark takes it."""
+    """The struct of these columns, in Spark's form."""
 
     def __call__(self, batches: Batches) -> Batches:
-        """Yield the rows with two columns more."""
+        """Yield the rows with two more columns."""
         return with_column(batches, self.site, TARGET, self.target, self._targets)
 
     def _targets(self, batch: pa.RecordBatch, base: JobBase) -> ArrowArray:
         keys = base.context.encoder.encode_arrays(_keys_in(batch, base))
-        # Rows of one key lie next to each other: each key is looked for once.
+        # Rows of one key are adjacent: each key is looked up once.
         distinct = keys.dictionary_encode()
         codes = distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         found, places = base.view.get_many(
@@ -249,16 +249,16 @@ class TargetRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRows:
-    """Decides about rows by those that their keys have, and writes what they become."""
+    """Merges rows with the table's rows of their keys, and writes the results."""
 
     site: JobSite
     clauses: tuple[MergeClause, ...]
     values: tuple[str, ...]
-    """For each clause, the struct column that has its values; empty where it gives none."""
+    """For each clause, the struct column of its values; empty where it has none."""
     refuses_more: bool
 
     def __call__(self, batches: Batches) -> Batches:
-        """Merge the rows, and say what was written."""
+        """Merge the rows, and yield what was written."""
         return answered(lambda: self._merge(batches))
 
     def _merge(self, batches: Batches) -> TaskAnswer:
@@ -299,7 +299,7 @@ class MergeRows:
 def values_of(
     rows: pa.RecordBatch, struct_name: str, columns: Sequence[str], base: JobBase
 ) -> pa.RecordBatch:
-    """Return the key and the columns of a clause out of rows."""
+    """Return the key and the columns of a clause from rows."""
     names = [column.name for column in base.schema.key_columns]
     arrays = [rows.column(name) for name in key_names(len(names))]
     if struct_name:
@@ -309,7 +309,7 @@ def values_of(
 
 
 def _merge_pieces(batches: Iterable[pa.RecordBatch], base: JobBase) -> Iterator[KeyedRows]:
-    """Yield rows as they came, but for their key columns, which are fitted."""
+    """Yield rows as they are, except for their key columns, which are fitted."""
     for batch in batches:
         refuse_failed(batch)
         rows = batch
@@ -326,7 +326,7 @@ def _keys_in(batch: pa.RecordBatch, base: JobBase) -> list[ArrowArray]:
 
 
 def _shown(column: "pa.ChunkedArray[Any]", wanted: pa.DataType) -> "pa.ChunkedArray[Any]":
-    """Return a column of the table as Spark takes it."""
+    """Return a column of the table in Spark's form."""
     if column.type == wanted:
         return column
     if column.type == pa.uuid():

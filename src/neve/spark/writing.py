@@ -3,20 +3,20 @@
     ns.upsert(df, "./lake", "shop.orders", order_by="updated_at", job_id="orders-2024-03-31")
 
 1. Columns and types are checked before anything runs.
-2. Workers write sorted data files with their key indexes, and look up what they supersede.
-3. The driver commits all of it as one Version, also when others commit meanwhile. Rows that a live
-   writer has logged and not flushed come after.
+2. Workers write sorted data files with their key indexes, and look up the rows they supersede.
+3. The driver commits all of it as one Version, even when others commit meanwhile. Rows that a live
+   writer has logged and not flushed are newer.
 
-A job with a `job_id` is committed once, however often it is run. `progress` is called with how
-many of how many tasks are done; without it a bar shows that, where standard error is a terminal.
+A job with a `job_id` is committed once, however often it runs. `progress` is called with the
+numbers of finished and of all tasks; without it a bar shows them if standard error is a terminal.
 `merge` is in `neve.spark.merging`.
 
     stream.writeStream.foreachBatch(ns.upsert_batch("./lake", "shop.orders", app_id="orders"))
 
-A stream that is started again repeats the batch it was at, under the same number. The application's
-last batch is recorded in the commit that has its rows, so each batch is committed exactly once.
-Spark repeats only the last batch. A lower number is that of a stream that counts again, with other
-rows: it is an error, which ends the stream.
+A restarted stream repeats its last batch, under the same number. The application's last batch is
+recorded in the commit of its rows, so each batch is committed exactly once. Spark repeats only the
+last batch. A lower number is from a stream that counts from the start, with other rows: it is an
+error, which ends the stream.
 """
 
 import logging
@@ -59,7 +59,7 @@ def load(
 ) -> BulkOutcome:
     """Write the first rows of an empty table; raises InvalidArgument when it has rows.
 
-    As `upsert` otherwise; the files go to the level where compaction leaves them alone. Raises
+    Otherwise like `upsert`; the files go to a level that compaction does not rewrite. Raises
     Conflict when another committer wrote rows meanwhile.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
@@ -88,10 +88,9 @@ def upsert(
 ) -> BulkOutcome:
     """Write rows, each replacing the one of its key, as one Version.
 
-    Of several rows with one key the last by `order_by` counts; without it they are an error that
-    shows some of them. `columns` writes these only, and leaves the other columns of rows that are
-    there as they are. `tasks` is the number of tasks that write, by default as many as Spark
-    shuffles to.
+    The last of several rows of one key by `order_by` counts; without it they are an error that
+    shows some of them. `columns` writes only these, and keeps the other columns of existing rows.
+    `tasks` is the number of tasks that write, by default as many as Spark shuffles to.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
         identity = JobIdentity(job_id=job_id)
@@ -126,7 +125,7 @@ def delete(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
-    """Delete the rows of keys, as one Version; other columns than those of the key are ignored."""
+    """Delete rows by key, as one Version; columns outside the key are ignored."""
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
         check_rows(df)
         check_key_columns(df.schema, jobs.table.schema)
@@ -151,8 +150,8 @@ def overwrite_partitions(
 ) -> BulkOutcome:
     """Replace everything in the partitions that the rows are in, as one Version.
 
-    Other partitions stay, but for rows of the same keys, which are superseded. A table without
-    partitions is one partition: all of it is replaced. Without rows nothing is.
+    Other partitions stay, except for rows of the same keys, which are superseded. A table without
+    partitions is one partition: all of it is replaced. Without rows nothing changes.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
         identity = JobIdentity(job_id=job_id)
@@ -196,14 +195,14 @@ def upsert_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that upserts each batch once per (app_id, batch id).
 
-    `app_id` names the stream for good: give every stream into a table its own, and a new one to a
-    stream that starts over with another checkpoint. A number below the last one of `app_id` raises
-    InvalidArgument, which ends the stream. Of several rows with one key in a batch the last by
-    `order_by` counts; without it they are an error too.
+    `app_id` names the stream permanently: use a different one for every stream into a table, and a
+    new one for a stream that starts over with another checkpoint. A number below the last one of
+    `app_id` raises InvalidArgument, which ends the stream. The last of several rows of one key in a
+    batch by `order_by` counts; without it they are an error too.
     """
     check_place(location, name, after="")
-    transaction_key(app_id)  # a name that cannot be kept is refused now
-    # Spark Connect runs the function elsewhere: a relative path is that of this process.
+    transaction_key(app_id)  # refuses an invalid name now
+    # Spark Connect runs the function elsewhere: a relative path is resolved in this process.
     address = TableAddress.of(location, name, storage_options)
 
     def upsert(batch: DataFrame, batch_id: int) -> None:

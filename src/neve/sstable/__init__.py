@@ -1,1 +1,1 @@
-"""Data files and what lies beside them: rows in Parquet, key indexes, deletion vectors."""
+"""Data files and the files beside them: rows in Parquet, key indexes, deletion vectors."""

@@ -1,19 +1,19 @@
 """What a Version keeps about the columns of a file: sizes, counts and bounds, by field id.
 
-Every leaf of the schema (drawn below) has its compressed bytes, its values and how many of them
-are NULL. Inside lists and maps that is all, as in Iceberg; elsewhere floats have the number of
-their NaN, and leaves that prune have bounds in the form of `neve.model.plain_values`, of text and
-binaries at most 16 code points or bytes.
+Every leaf of the schema has its compressed bytes, its values and how many of them are NULL. Inside
+lists and maps that is all, as in Iceberg; elsewhere floats have their NaN count, and leaves that
+prune have bounds in the form of `neve.model.plain_values`, for text and binaries at most 16 code
+points or bytes.
 
-SSTABLE-22  A lower bound is not above any value, an upper bound not below one. NaN counts as no
-    value.
-SSTABLE-23  A bound that was cut off is rounded outwards: cutting lowers it, so the last code point
-    (or byte) of an upper bound that can be raised is raised, and what follows it dropped. Where
-    none can, there is no upper bound.
+SSTABLE-22  A lower bound is not above any value, an upper bound not below any. NaN is not counted
+    as a value.
+SSTABLE-23  A truncated bound is rounded outwards: truncation lowers it, so the last code point (or
+    byte) of an upper bound that can be raised is raised, and the rest dropped. Where none can be
+    raised, there is no upper bound.
 SSTABLE-24  A lower bound of zero is −0.0 and an upper one +0.0, as they are one value to some
     readers and two to others.
 
-Leaves of a schema: the primitive columns that Parquet stores, those inside nested ones included.
+Leaves are the primitive columns that Parquet stores, including those inside nested ones:
 
     column type                          leaves, as Parquet names them
     primitive          a                 a
@@ -51,7 +51,7 @@ from neve.model.schema_view import ArrowArray
 
 
 class _Step(Enum):
-    """Ways from a nested column to what is inside."""
+    """Steps from a nested column to its children."""
 
     ELEMENT = auto()
     KEY = auto()
@@ -76,9 +76,9 @@ class Leaf:
         return any(isinstance(step, _Step) for step in self.steps)
 
     def values(self, column: ArrowArray) -> ArrowArray:
-        """Take the leaf's values out of its column, in the type that kernels know.
+        """Return the leaf's values out of its column, in a type that kernels support.
 
-        Where a struct is NULL, so is what is inside; NULL and empty lists have no values.
+        Where a struct is NULL, so are its fields; NULL and empty lists have no values.
         """
         inside = column
         for step in self.steps:
@@ -124,7 +124,7 @@ def _step_into(array: ArrowArray, step: int | _Step) -> ArrowArray:
     if isinstance(step, int):
         inside: ArrowArray = pc.struct_field(array, [step])
         return inside
-    # A NULL list may still span values; without it, the offsets bound exactly what is there.
+    # A NULL list may still span values; without such lists, the offsets bound exactly the values.
     compact = pc.drop_null(array) if array.null_count else array
     if step is _Step.ELEMENT:
         assert isinstance(compact, pa.ListArray)
@@ -194,7 +194,7 @@ def _raise_bytes(value: bytes) -> bytes | None:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the groups so far hold of one leaf."""
+    """Statistics of one leaf in the groups so far."""
 
     valid_count: int = 0
     nan_count: int = 0
@@ -204,7 +204,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class StatisticsCollector:
-    """Looks at the groups of one file as they are written."""
+    """Collects statistics from the groups of one file as they are written."""
 
     leaves: Sequence[Leaf]
     bounded: frozenset[str]
@@ -217,7 +217,7 @@ class StatisticsCollector:
         self._seen = [_Seen() for _ in self.leaves]
 
     def add(self, group: pa.RecordBatch) -> None:
-        """Take the rows of a group into account."""
+        """Add the rows of a group."""
         columns = dict(zip(group.schema.names, group.columns, strict=True))
         for leaf, seen in zip(self.leaves, self._seen, strict=True):
             values = leaf.values(columns[leaf.column])
@@ -268,7 +268,7 @@ class StatisticsCollector:
 
 
 def mean_length(values: ArrowArray) -> float:
-    """Return the mean number of bytes of the values of a leaf that are there."""
+    """Return the mean number of bytes of a leaf's values that are not NULL."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return stored_type(values.type).bit_width / 8
     lengths = pc.binary_length(values)  # type: ignore[call-overload]  # checked above

@@ -1,4 +1,4 @@
-"""Bytes of a data file: an ordinary Parquet file whose footer says more.
+"""Bytes of a data file: an ordinary Parquet file with more facts in its footer.
 
     ┌──────┬─────────────┬─────┬─────────────┬─────────────────┬──────────┬────────────┬──────┐
     │ PAR1 │ row group 0 │  …  │ row group n │ page indexes,   │ metadata │ length u32 │ PAR1 │
@@ -9,7 +9,7 @@
 
 Rows ascend by key, one row per key. Columns are the user's, each with its Iceberg field id; after
 them, in a file of rows that a rewrite moved, the two of `neve.model.row_lineage`. Row groups have
-the same number of rows, a power of two of at most 65,536, but for the last.
+the same number of rows, a power of two of at most 65,536, except the last.
 
 The metadata has these texts by key, besides what every Parquet file has:
 
@@ -22,15 +22,14 @@ The metadata has these texts by key, besides what every Parquet file has:
                              leaf, then of everything between the last chunk and the footer
 
 A chunk is all pages of one column in one row group, with their headers. Parquet's own checksums
-are there too, for others; they cover the pages and not the headers that say how to read them.
+are there too, for other readers; they cover the pages but not their headers.
 
-SSTABLE-1  The file has the size and the footer checksum that its Version says, and begins with
-    PAR1.
+SSTABLE-1  The file has the size and the footer checksum of its Version, and begins with PAR1.
 SSTABLE-2  Chunks follow one another from byte 4, without gaps.
-SSTABLE-3  Its rows are as many as its Version says.
-SSTABLE-4  Offsets and lengths are inside the file before anything is read by them.
+SSTABLE-3  It has as many rows as its Version says.
+SSTABLE-4  Offsets and lengths are checked against the size of the file before they are used.
 
-Files that others wrote have no `neve.checksums`, and perhaps gaps: of those, pages are verified.
+Files of other writers have no `neve.checksums`, and perhaps gaps: their pages are verified.
 """
 
 import base64
@@ -68,7 +67,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FooterFacts:
-    """What the footer of a data file says of it."""
+    """The facts in the footer of a data file."""
 
     table_id: str
     level: int
@@ -103,9 +102,9 @@ def seal(body: pa.Buffer, schema: pa.Schema, facts: FooterFacts) -> SealedFile:
     """Return a Parquet file, written with this schema, its final footer.
 
     1. Read the metadata, and find where the chunks are.
-    2. Checksum the chunks, and what is between the last of them and the footer.
+    2. Checksum the chunks, and the bytes between the last of them and the footer.
     3. Write an empty file that has the texts, and add the row groups to its metadata.
-    4. Put that in place of the footer.
+    4. Replace the footer with that.
     """
     metadata = pq.read_metadata(pa.BufferReader(body))
     chunks = chunk_places(metadata)
@@ -162,7 +161,7 @@ def chunk_places(metadata: pq.FileMetaData) -> ChunkPlaces:
     shape = (metadata.num_row_groups, metadata.num_columns)
     starts = np.zeros(shape, np.int64)
     lengths = np.zeros(shape, np.int64)
-    # As many turns as chunks; each is a few microseconds.
+    # One iteration per chunk; each takes a few microseconds.
     for group in range(shape[0]):
         row_group = metadata.row_group(group)
         if row_group.num_columns != shape[1]:
@@ -180,7 +179,7 @@ def chunk_places(metadata: pq.FileMetaData) -> ChunkPlaces:
 
 
 class OpenFooter:
-    """The footer of a data file, checked against what its Version says (SSTABLE-1, SSTABLE-3)."""
+    """The footer of a data file, checked against its Version (SSTABLE-1, SSTABLE-3)."""
 
     def __init__(self, file: DataFile, path: str, footer: bytes) -> None:
         self._file = file
@@ -192,11 +191,11 @@ class OpenFooter:
         """Fetch the end of a data file; raises NotFound, or Corruption for other bytes."""
         path = join_path(paths.root, file.path)
         start = max(0, file.file_bytes - _TAIL_BYTES)
-        # One byte more than there should be: a file that is too long shows too.
+        # One byte more than expected, to notice a file that is too long.
         tail = store.get_range(path, start=start, length=file.file_bytes - start + 1)
         if len(tail) != file.file_bytes - start:
             raise Corruption(
-                f"SSTABLE-1: data file was written with {file.file_bytes} bytes and has others",
+                f"SSTABLE-1: data file does not have its {file.file_bytes} bytes",
                 path=path,
                 hint="Restore it from a copy, or roll back to a Version without it",
             )
@@ -261,12 +260,12 @@ class OpenFooter:
         # Both are below 2^63, so compare without adding.
         is_inside = (starts >= len(MAGIC)) & (lengths >= 0) & (lengths <= self.offset - starts)
         if not is_inside.all():
-            raise Corruption("SSTABLE-4: a chunk lies outside of the data file", path=self._path)
+            raise Corruption("SSTABLE-4: a chunk lies outside the data file", path=self._path)
         return places
 
     @cached_property
     def checksums(self) -> npt.NDArray[np.uint32] | None:
-        """Checksums of the chunks, then of what follows them; None in files of others."""
+        """Checksums of the chunks, then of what follows them; None in files of other writers."""
         texts = self.metadata.metadata or {}
         text = texts.get(_CHECKSUMS_KEY.encode())
         if text is None:
@@ -289,16 +288,16 @@ _Leaf: TypeAlias = tuple[int, pa.DataType]
 
 
 class GroupFacts:
-    """What the footer says of the columns of each row group, read once; safe for many threads.
+    """Facts in the footer about the columns of each row group, read once; safe for many threads.
 
-    Only primitive columns at the top have facts, and only where the footer counts as the schema
-    does: files of others may hold, say, timestamps in another unit. Parquet does not count NaN.
+    Only top-level primitive columns have facts, and only where footer and schema agree: files of
+    other writers may hold, say, timestamps in another unit. Parquet does not count NaN.
     """
 
     def __init__(self, metadata: pq.FileMetaData, schema: TableSchema) -> None:
         self._metadata = metadata
         self._leaves = _leaves(metadata, schema)
-        # Safe on its own: facts read twice are the same.
+        # Safe without a lock: facts read twice are the same.
         self._known: dict[tuple[int, int], ColumnFacts] = {}
 
     def byte_count(self, group: int) -> int:
@@ -306,7 +305,7 @@ class GroupFacts:
         return int(self._metadata.row_group(group).total_byte_size)
 
     def of(self, group: int, field_id: int) -> ColumnFacts | None:
-        """Return what is known of a column in a group; None when nothing is."""
+        """Return what is known about a column in a group, or None."""
         leaf = self._leaves.get(field_id)
         if leaf is None:
             return None
@@ -345,7 +344,7 @@ def _leaves(metadata: pq.FileMetaData, schema: TableSchema) -> dict[int, _Leaf]:
 
 
 def _plain(raw: object, type_: pa.DataType) -> PlainValue | None:
-    """Return a bound as a plain value; None when it is none of the column."""
+    """Return a bound as a plain value; None when it is not a value of the column."""
     if pa.types.is_decimal(type_):
         unscaled = int.from_bytes(raw, signed=True) if isinstance(raw, bytes) else raw
         return decimal_of(unscaled, type_) if isinstance(unscaled, int) else None

@@ -1,15 +1,15 @@
-"""DataFileReader: one open data file: single rows, many rows, ranges, and where keys are.
+"""DataFileReader: single rows, many rows, ranges and key positions of one open data file.
 
 Rows come from one of two places, and are the same in both:
 
     index file    rows of a Dual file, mapped into memory: nothing is decoded
     data file     whole row groups, decoded; those of point reads are kept in the group cache
 
-The key index comes from the index file. One that is missing, damaged, or of another file is no
-error: keys are read from the data file and indexed again, and rows too come from there.
+The key index comes from the index file. A missing, damaged or foreign index file is not an error:
+keys are read from the data file and indexed again, and rows come from there too.
 
-SSTABLE-5  Opening compares size and footer checksum with what the Version says of the file.
-SSTABLE-6  Whatever byte is damaged, a read returns the rows that were written or raises Corruption.
+SSTABLE-5  Opening compares size and footer checksum with the Version's facts about the file.
+SSTABLE-6  With any byte damaged, a read returns the rows that were written or raises Corruption.
 SSTABLE-7  The position that `find` returns was compared with the row's key, unless words are exact.
 """
 
@@ -48,12 +48,12 @@ from neve.storage.table_paths import TablePaths
 Positions: TypeAlias = npt.NDArray[np.int64]
 Side: TypeAlias = Literal["left", "right"]
 
-# A range over groups of no more rows than this is short enough for the group cache.
+# A range over groups of at most this many rows uses the group cache.
 _CACHED_RANGE_ROWS: Final = 131_072
 
 
 class DataFileReader:
-    """An immutable file; safe for many threads: what two make at once is the same."""
+    """An immutable file; safe for many threads: two that make a part at once make the same."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class DataFileReader:
         group_cache: GroupCache,
         recorder: Recorder | None = None,
     ) -> None:
-        """Open a file of this schema, its own; raises NotFound, Corruption (SSTABLE-5)."""
+        """Open a file written with this schema; raises NotFound, Corruption (SSTABLE-5)."""
         # Fixed at construction.
         self.file: Final = file
         self._store = store
@@ -77,10 +77,10 @@ class DataFileReader:
         self._recorder = NoRecorder() if recorder is None else recorder
         # The file's own names: a key column may have been renamed since.
         self._key_names = [column.name for column in schema.key_columns]
-        # Safe on its own.
+        # Safe without the lock.
         self._cache = group_cache
         self._footer = OpenFooter.read(file, store=store, paths=paths)
-        # Made when first needed. Guarded by _lock: whether the index file is of any use.
+        # Made when first needed. Guarded by _lock: whether the index file is usable.
         self._lock = Lock()
         self._is_index_open = False
         self._index: IndexFile | None = None
@@ -90,7 +90,7 @@ class DataFileReader:
         self._key_getters: dict[int, RowGetter] = {}
         self._uniform_rows = 0
 
-    # How single rows are read: made when the first one is.
+    # How single rows are read: made for the first one.
 
     @cached_property
     def _cells(self) -> RowCells:
@@ -109,7 +109,7 @@ class DataFileReader:
 
     @property
     def group_rows(self) -> int:
-        """Rows of every group but the last; of the largest one in files of others."""
+        """Rows of every group except the last; of the largest one in files of other writers."""
         starts = self._starts
         return self._uniform_rows or max(np.diff(starts).tolist(), default=1)
 
@@ -120,7 +120,7 @@ class DataFileReader:
 
     @cached_property
     def group_facts(self) -> GroupFacts:
-        """What the footer says of the columns of each group."""
+        """Facts in the footer about the columns of each group."""
         return GroupFacts(self._footer.metadata, self._schema)
 
     def group(self, n: int) -> pa.RecordBatch:
@@ -141,13 +141,13 @@ class DataFileReader:
     ) -> pa.Table:
         """Return rows from `start` up to `stop` with these columns, None for all.
 
-        Raises NotFound for a column the file has not, Corruption.
+        Raises NotFound for a column the file does not have, Corruption.
         """
         if not 0 <= start <= stop <= self.file.row_count:
             raise InvalidArgument(
                 f"rows {start} to {stop} of a file of {self.file.row_count}",
                 path=self.file.path,
-                hint="Ask for rows that are there",
+                hint=f"Ask for rows from 0 to {self.file.row_count}",
             )
         names = self._names(columns)
         if start == stop:
@@ -157,7 +157,7 @@ class DataFileReader:
         if table is None:
             table = self._read_cached(groups, names, stop - start)
         if table is None:
-            # Without columns only the number of rows is asked for, and the key has it.
+            # Without columns only the number of rows is needed, and the key column has it.
             table = self._parquet.read(groups, names or self._key_names, use_threads=use_threads)
             table = table.select(names)
         return table.slice(start - self._starts[groups[0]], stop - start)
@@ -183,7 +183,7 @@ class DataFileReader:
 
     @property
     def key_index(self) -> KeyIndex:
-        """Where keys are; made from the data file when the index file is of no use."""
+        """The key index; made from the data file when the index file is unusable."""
         if self._key_index is None:
             self._key_index = self._open_key_index()
         return self._key_index
@@ -204,9 +204,9 @@ class DataFileReader:
             index = self.key_index
         if index.is_exact:
             return index.find_one(word)
-        # Candidates are nearly always none or one.
+        # There is nearly always at most one candidate.
         for position in index.candidates(word):
-            # A row that was found is wanted next: out of a decoded group, the whole row is at hand.
+            # The caller wants the row next: a decoded group has it at hand.
             n, i = self._place_of(position)
             get = self._key_getter(n) if self._has_index_rows else self._getter(n)
             if self._key_of(get, i, position) == key:
@@ -214,7 +214,7 @@ class DataFileReader:
         return -1
 
     def find_many(self, keys: KeyArray, words: Words) -> tuple[Positions, Positions]:
-        """Find the rows of keys in any order: places of the keys that are here, and positions.
+        """Find the rows of keys in any order: places of the keys found, and their positions.
 
         `words` are the words of the keys. Places ascend.
         """
@@ -245,7 +245,7 @@ class DataFileReader:
         index = self.key_index
         if index.is_exact:
             return index.lower_bound(self._words.first_word(key, after=side == "right"))
-        # Group by group first, so that of few groups the keys are decoded.
+        # Group by group first, so that the keys of few groups are decoded.
         low, high = 0, self.group_count
         while low < high:
             middle = (low + high) // 2
@@ -272,11 +272,11 @@ class DataFileReader:
         return self._getter(n)(i) if get is None else get(i)
 
     def verify(self) -> None:
-        """Read the whole file and check all that is known of it; raises Corruption naming it.
+        """Read the whole file and check it against all known facts; raises Corruption naming it.
 
         1. Size and footer (SSTABLE-5), checksums of all bytes.
-        2. Every row can be decoded, and there are as many as there should be.
-        3. Keys ascend, from the first to the last that the Version says.
+        2. Every row can be decoded, and their number is right.
+        3. Keys ascend, between the bounds in the Version.
         """
         OpenFooter.read(self.file, store=self._store, paths=self._paths)
         self._parquet.verify()
@@ -334,7 +334,7 @@ class DataFileReader:
         return bisect_right(self._starts, position) - 1
 
     def _open_index(self) -> IndexFile | None:
-        """Return the index file, opened once; None when it is missing or of no use."""
+        """Return the index file, opened once; None when it is missing or unusable."""
         with self._lock:
             if self._is_index_open:
                 return self._index
@@ -343,7 +343,7 @@ class DataFileReader:
                 content = map_object(self._store, path)
                 index = open_index_file(content, file=self.file, words=self._words)
                 is_dual = self.file.format is FileFormat.DUAL and index.has_rows
-                # Rows of another schema, or other groups, could not stand in for those of the file.
+                # Rows of another schema, or other groups, cannot replace those of the file.
                 self._has_index_rows = (
                     is_dual
                     and index.group_rows == self.group_rows
@@ -367,7 +367,7 @@ class DataFileReader:
         return KeyIndex.build(keys, self._words)
 
     def _mapped_group(self, n: int) -> pa.RecordBatch | None:
-        """Return a group out of the index file; None when it is damaged, and from then on."""
+        """Return a group from the index file; None once a group of it is damaged."""
         assert self._index is not None
         try:
             return self._index.group(n)
@@ -388,10 +388,10 @@ class DataFileReader:
         return pa.Table.from_batches(batches).select(names)
 
     def _read_cached(self, groups: range, names: Sequence[str], row_count: int) -> pa.Table | None:
-        """Return groups out of the cache for a short range, which often comes again; None: read it.
+        """Return groups from the cache for a short range, which is often read again; None: read it.
 
-        Groups that are not there are decoded for the cache when all columns are asked for, and only
-        for ranges that begin or end inside a group: a scan of everything keeps nothing.
+        Missing groups are decoded for the cache when all columns are asked for, and only for ranges
+        that begin or end inside a group: a full scan caches nothing.
         """
         whole_rows = self._starts[groups.stop] - self._starts[groups.start]
         if whole_rows > _CACHED_RANGE_ROWS or row_count == whole_rows:
@@ -431,7 +431,7 @@ class DataFileReader:
             if batch is not None:
                 self._getters[n] = self._cells.bind(batch)
                 return self._getters[n]
-        # Held by the cache alone, so that it can let go of the group.
+        # Only the cache holds the group, so that it can release it.
         cached = self._cached_group(n)
         if cached.read_row is None:
             cached.read_row = self._cells.bind(cached.batch)
@@ -466,7 +466,7 @@ class DataFileReader:
         starts = np.array(self._starts)
         ends = np.searchsorted(positions, starts)
         pieces: list[pa.RecordBatch] = []
-        # As many turns as groups that hold one of the positions.
+        # One iteration per group that holds one of the positions.
         for n in np.flatnonzero(ends[:-1] < ends[1:]).tolist():
             places = positions[ends[n] : ends[n + 1]] - starts[n]
             pieces.append(group(n).select(names).take(places))
@@ -477,7 +477,7 @@ class DataFileReader:
             row = get(i)
             return self._encoder.encode([row[name] for name in self._key_names])
         except SchemaMismatch:
-            # A date or moment that Python cannot hold: Arrow can.
+            # A date or moment that Python cannot hold, but Arrow can.
             return key_at(self.keys_at(np.array([position])), 0)
 
     def _is_before(self, position: int, key: bytes, side: Side) -> bool:

@@ -1,15 +1,14 @@
 """DataFileWriter: sorted rows become data files of bounded size, each with its index file.
 
-1. Rows are collected until they fill a row group: as many as its format has, or fewer when they
-   are wide.
+1. Rows are collected until they fill a row group: as many as the format sets, or fewer wide ones.
 2. The first group of a file decides how the file is written: rows per group, encodings,
    dictionaries (see `neve.sstable.parquet_layout`).
 3. Groups are encoded one after another, in memory. A file ends when another group like the last
    would make it too large, or when rows became so much wider that its groups would be too large.
-4. The ended file is sealed with checksums, stored, and then its index file.
+4. The finished file is sealed with checksums and stored, and then its index file.
 
-Nothing refers to a file before a Version names it, and an index file is only a cache, so the order
-in which the two become durable does not matter.
+Nothing refers to a file before a Version names it, and an index file is only a cache, so either of
+them may become durable first.
 
 Memory: the encoded file, its keys, one group of rows; for a Dual file all its rows, which go into
 the index file too.
@@ -82,14 +81,14 @@ class WriteTarget:
 
     @property
     def file_schema(self) -> pa.Schema:
-        """Columns of the rows that are given, and of the files."""
+        """Columns of the rows passed in, and of the files."""
         user = self.schema.arrow_schema
         return with_lineage(user) if self.keeps_lineage else user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A file that is stored, with what its commit needs to know of its rows."""
+    """A stored file, with what its commit needs to know about its rows."""
 
     file: DataFile
     keys: KeyArray
@@ -120,7 +119,7 @@ class DataFileWriter:
         self._words = KeyHashes(encoder)
         self._file_bytes_max = file_bytes_max
         self._group_rows_max = group_rows_max(target.format)
-        # A group is part of a file: no larger than it.
+        # A group is part of a file, so it is no larger.
         self._group_bytes_max = min(GROUP_BYTES_MAX, file_bytes_max)
         self._recorder = NoRecorder() if recorder is None else recorder
         self._pending = _PendingRows()
@@ -136,7 +135,7 @@ class DataFileWriter:
         """
         if not rows.schema.equals(self._file_schema):
             raise SchemaMismatch(
-                "rows have another schema than the file they are written to",
+                "rows do not have the schema of the file they are written to",
                 hint="Pass them through normalize_batch first",
             )
         if not rows.num_rows:
@@ -159,7 +158,7 @@ class DataFileWriter:
         return tuple(self._written)
 
     def abort(self) -> None:
-        """Delete what was stored; what cannot be deleted now, nothing refers to."""
+        """Delete the stored files; nothing refers to those that cannot be deleted now."""
         for path in self._stored_paths:
             with suppress(NeveError):
                 self._target.store.delete(path)
@@ -170,11 +169,11 @@ class DataFileWriter:
 
     def _check_keys(self, keys: KeyArray, *, row_count: int) -> None:
         if len(keys) != row_count:
-            raise InvalidArgument(f"{len(keys)} keys were given for {row_count} rows")
+            raise InvalidArgument(f"{len(keys)} keys for {row_count} rows")
         follows = self._last_key is None or self._last_key < key_at(keys, 0)
         if not (follows and keys_ascend(keys)):
             raise InvalidArgument(
-                "rows of a data file are not in the order of their keys, or a key is there twice",
+                "rows of a data file are not in the order of their keys, or a key occurs twice",
                 hint="Sort by key and keep one row of each",
             )
         self._last_key = key_at(keys, -1)
@@ -279,7 +278,7 @@ class DataFileWriter:
 
 
 class _PendingRows:
-    """Rows with their keys that wait for a group to be full."""
+    """Rows with their keys that wait for a full group."""
 
     def __init__(self) -> None:
         self._batches: deque[tuple[pa.RecordBatch, KeyArray]] = deque()

@@ -1,4 +1,4 @@
-"""Bytes of one deletion vector: the positions of a data file's rows that are no longer live.
+"""Deletion vectors: the rows of a data file that are no longer live; their bytes, cache and search.
 
     blob of type deletion-vector-v1
     ┌────────────┬─────────────┬────────┬────────────┐
@@ -12,24 +12,21 @@
     └───────────┴─────────────────────────────────────────┘
 
 A position is `high << 32 | low`; a bitmap holds the low parts in Roaring's portable format. neve
-writes no bitmap without positions, and encodes runs. Others write empty bitmaps too.
+writes no bitmap without positions, and encodes runs. Other writers write empty bitmaps too.
 
 SSTABLE-15  The length counts magic and vector, and the blob is exactly 8 bytes longer.
 SSTABLE-16  The checksum is CRC-32 (IEEE) of magic and vector.
 SSTABLE-17  The vector ends with its last bitmap; positions are below 2^63.
 SSTABLE-18  A vector marks as many rows as its reference says, all of them rows of its data file.
 
-Bytes that break a rule are Corruption; nothing is allocated by a number before it was checked.
+Bytes that break a rule are Corruption; no number decides an allocation before it is checked.
 
-VectorCache: deletion vectors of one table, read once and kept while there is room.
+`VectorCache` keeps the vectors of one table, least recently used out first. File and offset
+identify a vector, and its bytes never change, so no entry is stale. Two threads that miss at once
+both read, and one entry stays.
 
-A vector is known by its file and its offset, and its bytes never change; so nothing is ever stale,
-and what was used longest ago makes room. Two threads that miss together both read, and one keeps.
-
-Which rows of the files of a Version new rows and deletes stand in for.
-
-A commit is clean when no key is left with two live rows. A writer that adds or deletes rows asks
-here where the older rows of their keys are, and marks these in the same commit.
+A commit is clean when no key has two live rows. A writer that adds or deletes rows looks up the
+older live rows of their keys here, and marks them in the same commit:
 
     keys, sorted        b  d  e  k  m  q  z
     file 1  [c … l]        d  e  k             looked up in its index: positions 17, 40
@@ -68,7 +65,7 @@ _EMPTY_BITMAP_BYTES: Final = 12
 _POSITIONS_END: Final = 1 << 63
 
 VECTOR_BYTES_MIN: Final = _HEAD_BYTES + _COUNT.size + _U32.size
-# Room for a thousand million rows, however the marked ones are spread.
+# Enough for a billion rows, however the marked ones are spread.
 VECTOR_BYTES_MAX: Final = 128 << 20
 
 # The magic of a Puffin file, before which no blob can begin.
@@ -106,7 +103,7 @@ def decode_vector(blob: bytes, *, path: str | None = None, offset: int = 0) -> B
             offset=offset,
         )
     if blob[_U32.size : _HEAD_BYTES] != _MAGIC:
-        raise Corruption("no deletion vector begins here", path=path, offset=offset)
+        raise Corruption("these bytes are not a deletion vector", path=path, offset=offset)
     checked = memoryview(blob)[_U32.size : -_U32.size]
     (checksum,) = _U32.unpack_from(blob, len(blob) - _U32.size)
     if zlib.crc32(checked) != checksum:
@@ -126,7 +123,7 @@ def read_vector(
         raise Corruption(
             f"no deletion vector of {ref.length:,} bytes can begin at byte {ref.offset:,}",
             path=path,
-            hint="What refers to the vector is damaged: look at the table's manifest",
+            hint="Check the table's manifest: its reference to the vector is damaged",
         )
     blob = store.get_range(path, start=ref.offset, length=ref.length)
     if len(blob) != ref.length:
@@ -143,7 +140,7 @@ def read_vector(
 def check_marked(
     positions: BitMap64, ref: VectorRef, *, row_count: int | None, path: str | None = None
 ) -> None:
-    """Raise Corruption when a vector does not fit what refers to it (SSTABLE-18)."""
+    """Raise Corruption when a vector does not match its reference (SSTABLE-18)."""
     if len(positions) != ref.cardinality:
         raise Corruption(
             f"the deletion vector marks {len(positions):,} rows, not {ref.cardinality:,}",
@@ -172,7 +169,7 @@ def positions_in(bitmap: BitMap64) -> npt.NDArray[np.int64]:
 
 def keep_mask(positions: BitMap64, file: DataFile) -> npt.NDArray[np.bool_]:
     """Return True for each row of a file that no position marks; raises Corruption for others."""
-    # First, so that a few bytes of runs never become an array of their length.
+    # First, so that a few bytes of runs never become a huge array.
     if positions and positions.max() >= file.row_count:
         raise Corruption(
             f"row {positions.max():,} of {file.row_count:,} is marked as deleted", path=file.path
@@ -184,7 +181,7 @@ def keep_mask(positions: BitMap64, file: DataFile) -> npt.NDArray[np.bool_]:
 
 def _read_bitmaps(vector: bytes, path: str | None, offset: int) -> BitMap64:
     try:
-        # Checks what it reads: order and kind of containers, counts, the end of the bytes.
+        # It checks order and kind of containers, counts, and the end of the bytes.
         positions = BitMap64.deserialize(vector)
     except ValueError as error:
         raise Corruption(
@@ -206,7 +203,7 @@ def _read_bitmaps(vector: bytes, path: str | None, offset: int) -> BitMap64:
 
 _Key = tuple[str, int]
 
-# What an entry costs beside its bitmap and its mask.
+# What an entry costs besides its bitmap and its mask.
 _ENTRY_BYTES: Final = 512
 
 
@@ -225,7 +222,7 @@ class _Entry:
 class VectorCache:
     """Returns the vector of a data file, and the mask of its live rows. Safe for many threads.
 
-    What it returns is shared: a bitmap that came from here is never changed.
+    Its results are shared: a bitmap from here must never be changed.
     """
 
     def __init__(self, store: ObjectStore, paths: TablePaths, bytes_max: int) -> None:
@@ -261,13 +258,13 @@ class VectorCache:
         return mask
 
     def remember(self, file: DataFile, vector: BitMap64) -> None:
-        """Keep the vector of a file that was just written, so that no reader has to read it."""
+        """Keep a vector that was just written, so that no reader has to read it."""
         if file.vector is not None:
             check_marked(vector, file.vector, row_count=file.row_count)
             self._keep(file.vector, _Entry(vector, file.vector.length))
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Drop everything."""
         with self._lock:
             self._entries.clear()
             self._byte_count = 0
@@ -279,7 +276,7 @@ class VectorCache:
             if entry is not None:
                 self._entries.move_to_end(key)
                 return entry
-        # Outside of the lock: a slow store does not hold up readers of what is here.
+        # Outside the lock: a slow store does not block readers of cached vectors.
         vector = read_vector(self._store, self._paths, ref, row_count=file.row_count)
         entry = _Entry(vector, ref.length)
         self._keep(ref, entry)
@@ -317,8 +314,8 @@ def superseded_rows(
     """Return the live rows of ascending `keys` by path of their file; others are left out.
 
     `vector_of` returns the rows of a file that are marked already, and so no longer live. Only
-    files whose bounds hold one of the keys are opened. `keys_for` returns those of the keys that
-    may be in a file's partition, where the key decides that.
+    files whose bounds hold one of the keys are opened. `keys_for` returns the keys that may be in a
+    file's partition, where the key determines it.
     """
     found: dict[str, BitMap64] = {}
     if not len(keys):

@@ -1,4 +1,4 @@
-"""Bytes of an index file: the key index of one data file and, for a Dual file, its rows as Arrow.
+"""Index files: the key index of one data file and, for a Dual file, its rows as Arrow.
 
 Everything is little-endian; offsets count from the beginning of the file. Head, sections and groups
 begin at multiples of 64, with zeros between them.
@@ -31,21 +31,15 @@ begin at multiples of 64, with zeros between them.
 
 A section that is not there has offset, length and crc 0. Checksums are CRC32C.
 
-SSTABLE-8  The file belongs to the data file that has its size, row count and footer checksum, and
-    to no other: a head that says otherwise is Corruption.
-SSTABLE-9  Opening checks the head alone. Words and positions are checked when the key index is
-    first asked for, schema and directory when the first group is, a group when it is itself; each
-    once.
-SSTABLE-10  Nothing is taken from bytes whose checksum was not found right before. What then still
-    breaks the rules of the key index or of Arrow is Corruption too: another program wrote it.
-SSTABLE-11  An index file is a cache. A reader that meets Corruption here makes it again from the
-    data file.
-
-Index files made again from their data files.
-
-An index file is a cache: one that is missing or damaged costs time with every opening of its data
-file, never a wrong answer. Here it is looked for, read whole, and written again where it is of no
-use.
+SSTABLE-8  The file belongs to the data file of its size, row count and footer checksum, and to no
+    other: any other head is Corruption.
+SSTABLE-9  Opening checks only the head. Words and positions are checked on the first use of the key
+    index, schema and directory on that of the first group, a group on its own; each once.
+SSTABLE-10  Bytes are used only after their checksum was verified. Bytes that still break the rules
+    of the key index or of Arrow are Corruption too: another program wrote them.
+SSTABLE-11  An index file is a cache. A reader that finds Corruption here rebuilds it from the data
+    file. A missing or damaged one costs time whenever its data file is opened, never a wrong
+    answer, until `IndexFiles` writes it again.
 """
 
 import struct
@@ -83,12 +77,12 @@ _SECTION_COUNT: Final = 4
 HEAD_BYTES: Final = _HEAD.size + _SECTION_COUNT * _SECTION.size + _CRC.size
 assert HEAD_BYTES == 132  # noqa: PLR2004 - the drawing says so
 
-_HINT: Final = "Remove the file: neve makes it again from the data file"
+_HINT: Final = "Remove the file: neve rebuilds it from the data file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A stretch of the file, and the checksum its bytes should have."""
+    """A stretch of the file, and the checksum of its bytes."""
 
     offset: int
     length: int
@@ -107,7 +101,7 @@ def encode_index_file(
 ) -> tuple[memoryview, ...]:
     """Return the index file of `file`, in pieces; with `groups`, it holds the rows too.
 
-    Groups are all rows of the file in order, in batches of one schema and, but for the last, of one
+    Groups are all rows of the file in order, in batches of one schema and, except the last, of one
     length.
     """
     assert key_index.row_count == file.row_count
@@ -165,7 +159,7 @@ class _Output:
         return self.fill(offset, piece)
 
     def reserve(self, length: int) -> int:
-        """Keep room for a piece that is filled in later; returns its offset."""
+        """Reserve room for a piece that is filled in later; returns its offset."""
         padding = -self.length % _ALIGNMENT
         offset = self.length + padding
         self._pieces += [bytes(padding), b""]
@@ -192,7 +186,7 @@ def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: KeyHashes) -> "
         _HEAD.unpack_from(head)
     )
     if magic != MAGIC:
-        raise _damage("index file begins with other bytes than an index file", file)
+        raise _damage("index file does not begin as an index file does", file)
     crc_at = HEAD_BYTES - _CRC.size
     if google_crc32c.value(head[:crc_at]) != _CRC.unpack_from(head, crc_at)[0]:
         raise _damage("index file has a damaged head", file)
@@ -238,7 +232,7 @@ class IndexFile:
     ) -> None:
         # Fixed at construction.
         self.group_rows: Final = group_rows
-        """Rows of each group but the last; 0 without rows."""
+        """Rows of each group except the last; 0 without rows."""
         self.group_count: Final = -(-file.row_count // group_rows) if group_rows else 0
         self._buffer: Final = buffer
         self._file: Final = file
@@ -304,7 +298,7 @@ class IndexFile:
                 f"SSTABLE-10: index file has {piece.length} bytes of {what} for {count} rows"
             )
         numbers = np.frombuffer(memoryview(section), kind)
-        # Bytes that were read, not mapped, may begin anywhere.
+        # Bytes that were read, not mapped, may be unaligned.
         return numbers if numbers.flags.aligned else numbers.copy()
 
     def _read_group(self, number: int) -> pa.RecordBatch:
@@ -332,7 +326,7 @@ class IndexFile:
         return batch
 
     def _checked(self, piece: _Piece, *, what: str) -> pa.Buffer:
-        """Return the bytes of a piece, once their checksum was found right."""
+        """Return the bytes of a piece after verifying their checksum."""
         if piece.offset + piece.length > self._buffer.size:
             raise self._damage(
                 f"SSTABLE-10: index file ends before its {what}", offset=piece.offset
@@ -360,7 +354,7 @@ class IndexFiles:
         self._words = KeyHashes(encoder)
 
     def problem(self, file: DataFile, schema: TableSchema) -> NeveError | None:
-        """Read the index file of a data file of this schema; says what makes it useless."""
+        """Read the index file of a data file of this schema; returns what makes it useless."""
         try:
             index = open_index_file(
                 map_object(self._store, self.path_of(file)), file=file, words=self._words
@@ -369,7 +363,7 @@ class IndexFiles:
             if file.format is FileFormat.DUAL:
                 if not index.has_rows or not index.schema.equals(schema.arrow_schema):
                     return Corruption(
-                        "index file has not the rows of its data file", path=self.path_of(file)
+                        "index file lacks the rows of its data file", path=self.path_of(file)
                     )
                 for number in range(index.group_count):
                     index.group(number)
@@ -407,7 +401,7 @@ class IndexFiles:
     def rebuild_useless(
         self, files: Iterable[DataFile], schema_of: Callable[[int], TableSchema]
     ) -> list[str]:
-        """Write index files that are of no use again; returns the paths of their data files."""
+        """Write unusable index files again; returns the paths of their data files."""
         rebuilt = []
         for file in files:
             schema = schema_of(file.schema_id)

@@ -1,17 +1,16 @@
-"""KeyIndex: where the keys of one data file lie, as a sorted array of search words.
+"""KeyIndex: the positions of the keys of one data file, as a sorted array of search words.
 
     exact words                      hashed words
     words     u64, ascending         words      u64, ascending
     position  is the array index     positions  u32 for each word: 12 bytes a row
 
-SSTABLE-12  Words ascend; exact ones strictly, for a file has one row per key.
-SSTABLE-13  Hashed: of equal words the lower position comes first. Whatever is found is a candidate
-    only.
+SSTABLE-12  Words ascend; exact ones strictly, since a file has one row per key.
+SSTABLE-13  Hashed: of equal words the lower position comes first. A match is only a candidate.
 SSTABLE-14  A position is below `row_count`.
 
-One key is found in two steps: every 256th word is kept once more as a Python list, where a search
-makes no new numbers, and the stretch of 256 words it leads to is searched in the array. Many keys
-are found by one search with their words in ascending order, which walks through the array once.
+One key is found in two steps: every 256th word is also kept in a Python list, where a search makes
+no new objects, and the stretch of 256 words it leads to is searched in the array. Many keys are
+found by one search with their words in ascending order, which walks through the array once.
 """
 
 from bisect import bisect_left, bisect_right
@@ -41,8 +40,8 @@ class KeyIndex:
     __slots__ = ("_fences", "_positions", "_view", "_words", "is_exact", "row_count")
 
     def __init__(self, words: Words, positions: StoredPositions | None) -> None:
-        """Take arrays that obey the rules above: `build` makes such, `checked` makes sure."""
-        # Searching would first copy an array of another type or alignment, each time.
+        """Take arrays that obey the rules above: `build` makes them, `checked` checks them."""
+        # Each search would first copy an array of another type or alignment.
         assert words.dtype == np.uint64
         assert words.flags.aligned
         assert positions is None or positions.dtype == np.uint32
@@ -56,7 +55,7 @@ class KeyIndex:
 
     @classmethod
     def build(cls, keys: KeyArray, words: KeyHashes) -> "KeyIndex":
-        """Index the keys of a file, which ascend; raises LimitExceeded for more than 2^32 rows."""
+        """Index the ascending keys of a file; raises LimitExceeded for more than 2^32 rows."""
         if len(keys) > POSITIONS_MAX:
             raise LimitExceeded(
                 f"a data file of {len(keys)} rows",
@@ -105,13 +104,13 @@ class KeyIndex:
         """Return the position of the row with this exact word, or -1."""
         assert self.is_exact, "a hashed word has candidates"
         at = self._lower(word)
-        # Behind the last word, the view has nothing to compare with.
+        # There is no word to compare with after the last one.
         if at < self.row_count and self._view[at] == word:
             return at
         return -1
 
     def exact_finder(self) -> Callable[[bytes, int], int]:
-        """Return a function of a key and its word that does what `find_one` does, in one frame."""
+        """Return a function of a key and its word that does what `find_one` does in one call."""
         assert self.is_exact, "a hashed word has candidates"
         fences, view, count = self._made_fences(), self._view, self.row_count
 
@@ -134,7 +133,7 @@ class KeyIndex:
         if self._positions is None:
             return range(at, at + 1)
         end = at + 1
-        # Other keys of the same hash are as rare as chance, unless they were made on purpose.
+        # Other keys of the same hash are rare, unless they were made on purpose.
         if end < count and view[end] == word:
             end = bisect_right(view, word, end + 1)
         found: list[int] = self._positions[at:end].tolist()
@@ -158,7 +157,7 @@ class KeyIndex:
         if not is_unique:
             by_place = np.argsort(places, kind="stable")
             return places[by_place], found[by_place]
-        # Going once over all places costs less than sorting those found.
+        # Walking over all places once costs less than sorting those found.
         at_place = np.full(len(words), -1)
         at_place[places] = found
         places = np.flatnonzero(at_place >= 0)
@@ -178,8 +177,8 @@ class KeyIndex:
         fences = self._fences
         if fences is None:
             fences = self._made_fences()
-        # So many stretches begin below the word: it lies after the beginning of the last of them,
-        # or is the beginning of the next.
+        # This many stretches begin below the word: it is inside the last of them, or begins the
+        # next.
         end = bisect_left(fences, word) << _STRETCH_BITS
         if not end:
             return 0
@@ -202,7 +201,7 @@ class KeyIndex:
     def _with_equals(
         self, positions: StoredPositions, places: Positions, starts: Positions, words: Words
     ) -> tuple[Positions, Positions]:
-        """Turn the first index of each found word into the positions of all that equal it."""
+        """Turn the first index of each found word into the positions of all equal words."""
         behind = np.minimum(starts + 1, self.row_count - 1)
         if not ((self._words[behind] == words) & (behind > starts)).any():
             return places, positions[starts].astype(np.int64)

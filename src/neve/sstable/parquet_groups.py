@@ -1,21 +1,17 @@
-"""ParquetGroups: reads row groups of a data file, and lets no damaged byte through.
+"""ParquetGroups reads and verifies row groups of a data file; GroupCache keeps decoded ones.
 
-1. Find the chunks of the wanted columns, and join those that lie next to each other.
+1. Find the chunks of the wanted columns, and join adjacent ones.
 2. Fetch each stretch with one call to the store.
-3. Compare the checksum of each chunk; in files of others, Arrow compares those of the pages.
-4. Let Arrow decode the groups out of the fetched bytes, without copying them.
-5. Cast to the schema the file was written with: Parquet forgets a few names of nested types.
+3. Compare the checksum of each chunk; in files of other writers, Arrow compares those of the pages.
+4. Let Arrow decode the groups from the fetched bytes, without copying them.
+5. Cast to the schema the file was written with: Parquet loses a few names of nested types.
 
-Runs of groups are fetched and decoded side by side, so that one waits for the store while others
-compute.
-Nothing is kept: what is read twice is fetched and checked twice.
+Runs of groups are fetched and decoded in parallel, so that one waits for the store while others
+compute. `ParquetGroups` keeps nothing. The cache holds groups of Columnar files and evicts the
+least recently used one; it does not keep a group larger than the whole cache.
 
-GroupCache: decoded row groups of Columnar files, as many as fit into its bytes.
-
-The group used longest ago makes room for a new one; one larger than the whole cache is not kept.
-
-SSTABLE-25  An entry of a file that was dropped never comes back: a group whose decoding began
-    before the drop is returned to its caller, and not kept.
+SSTABLE-25  An entry of a dropped file never comes back: a group whose decoding began before the
+    drop is returned to its caller, and not kept.
 SSTABLE-26  The bytes of all entries are never more than `bytes_max`.
 """
 
@@ -42,7 +38,7 @@ from neve.sstable.data_file_footer import MAGIC, OpenFooter
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path
 
-# Chunks this near to each other are fetched together: cheaper than asking twice.
+# Chunks this close to each other are fetched together: cheaper than two requests.
 _GAP_BYTES_MAX: Final = 32 << 10
 _HINT: Final = "Restore it from a copy, or roll back to a Version without it"
 
@@ -66,7 +62,7 @@ class _Window(io.RawIOBase):
         self._at = 0
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a place."""
+        """Move to a position."""
         if whence == io.SEEK_SET:
             self._at = offset
         elif whence == io.SEEK_CUR:
@@ -76,7 +72,7 @@ class _Window(io.RawIOBase):
         return self._at
 
     def tell(self) -> int:
-        """Say where the next read begins."""
+        """Return where the next read begins."""
         return self._at
 
     def read_buffer(self, length: int) -> pa.Buffer:
@@ -96,11 +92,11 @@ class _Window(io.RawIOBase):
         return self.read_buffer(size).to_pybytes()
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
 
@@ -169,9 +165,9 @@ class ParquetGroups:
 
     @cached_property
     def _leaves_below(self) -> dict[str, list[int]]:
-        """Leaves by each path that leads to them: `a.list.element` by `a`, `a.list` and itself.
+        """Leaves by each prefix of their path: `a.list.element` by `a`, `a.list` and itself.
 
-        A column whose name holds a dot may look like one inside another: then both are read.
+        A column with a dot in its name may look like one inside another: then both are read.
         """
         below: dict[str, list[int]] = {}
         for at, path in enumerate(self._leaf_paths):
@@ -185,7 +181,7 @@ class ParquetGroups:
     def _read_run(
         self, groups: range, leaves: Sequence[int], schema: pa.Schema, *, threads: bool
     ) -> pa.Table:
-        """Read groups that follow each other: what Arrow needs is made once for all of them."""
+        """Read consecutive groups, with one Arrow reader for all of them."""
         stretches = self._fetch_chunks(groups, leaves)
         self._check(stretches, groups, leaves)
         footer = self.footer
@@ -224,7 +220,7 @@ class ParquetGroups:
     def _fetch(self, start: int, length: int) -> _Stretch:
         content = self._store.get_range(self._path, start=start, length=length)
         if len(content) != length:
-            raise self._damage("SSTABLE-1: data file became shorter", offset=start)
+            raise self._damage("SSTABLE-1: data file has become shorter", offset=start)
         return _Stretch(start, pa.py_buffer(content))
 
     def _check(self, stretches: Sequence[_Stretch], groups: range, leaves: Sequence[int]) -> None:
@@ -248,7 +244,7 @@ class ParquetGroups:
 
 
 def _runs(groups: range, count: int) -> list[range]:
-    """Cut groups into so many runs of about the same length."""
+    """Split groups into this many runs of about the same length."""
     cuts = [groups.start + len(groups) * at // count for at in range(count + 1)]
     return [range(start, stop) for start, stop in pairwise(cuts)]
 
@@ -266,7 +262,7 @@ def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:
         column = decoded.column(field.name)
         if not field.nullable and column.null_count:
             raise ValueError(f"column {field.name!a} has NULL")
-        # Nested types are cast for the sake of the names and ids inside, which costs no copy.
+        # Casting nested types only restores the names and ids inside, without a copy.
         if column.type != field.type or pa.types.is_nested(field.type):
             column = column.cast(field.type)
         columns.append(column)
@@ -288,11 +284,11 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 Row: TypeAlias = dict[str, object]
 Part: TypeAlias = tuple[str, int, bool]
-"""Path of a file, number of a group, and whether only its key columns are meant."""
+"""Path of a file, number of a group, and whether it has only the key columns."""
 
 
 class CachedGroup:
-    """One decoded group, and the function that reads its rows, once it was made."""
+    """One decoded group, and the function that reads its rows, once made."""
 
     __slots__ = ("batch", "byte_count", "read_row")
 
@@ -304,7 +300,7 @@ class CachedGroup:
 
 
 class _Loading:
-    """One decoding under way."""
+    """One decoding in progress."""
 
     __slots__ = ("is_stale",)
 
@@ -331,7 +327,7 @@ class GroupCache:
             return self._byte_count
 
     def find(self, path: str, group: int, *, keys_only: bool = False) -> CachedGroup | None:
-        """Return a group that is there."""
+        """Return a cached group, or None."""
         part = (path, group, keys_only)
         with self._lock:
             entry = self._entries.get(part)
@@ -347,7 +343,7 @@ class GroupCache:
         *,
         keys_only: bool = False,
     ) -> CachedGroup:
-        """Return a group, decoding it when it is not there; raises what decoding raises."""
+        """Return a group, decoding it when it is not cached; raises what decoding raises."""
         found = self.find(path, group, keys_only=keys_only)
         if found is not None:
             return found
@@ -355,7 +351,7 @@ class GroupCache:
         with self._lock:
             self._loading.setdefault(path, set()).add(loading)
         try:
-            # Outside of the lock: no thread waits for another's decoding.
+            # Outside the lock: no thread waits for another's decoding.
             entry = CachedGroup(decode())
         except BaseException:
             with self._lock:
@@ -368,7 +364,7 @@ class GroupCache:
         return entry
 
     def drop_file(self, path: str) -> None:
-        """Forget the groups of a file, those being decoded too."""
+        """Drop the groups of a file, including those being decoded."""
         with self._lock:
             for loading in self._loading.get(path, ()):
                 loading.is_stale = True
@@ -376,7 +372,7 @@ class GroupCache:
                 self._byte_count -= self._entries.pop(part).byte_count
 
     def clear(self) -> None:
-        """Forget everything, what is being decoded too."""
+        """Drop everything, including what is being decoded."""
         with self._lock:
             for loadings in self._loading.values():
                 for loading in loadings:

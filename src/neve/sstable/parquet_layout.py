@@ -1,29 +1,29 @@
-"""ParquetLayout: how the Parquet of a data file is written, by its format and by what is in it.
+"""ParquetLayout: how the Parquet of a data file is written, by its format and its contents.
 
                      Columnar (old levels)        Dual (young levels)
     codec            the table's, zstd 1          the table's, zstd 1
     rows of a group  32,768                       65,536
     page             1 MiB                        64 KiB
-    bloom filters    key columns, where the       none: the index file is at hand
+    bloom filters    key columns, where the       none: it has an index file
                      key index is hashed
 
-A group is at most so many rows, and about 16 MiB in memory. Of a Columnar file it is what a point
-read or a short range decodes at once; a Dual file has its rows in the index file, and nothing is
-decoded. Level 1 of zstd is several times as fast as level 3, for files of about the same size.
+A group has at most that many rows, and about 16 MiB in memory. A point read or a short range of a
+Columnar file decodes one group at a time; a Dual file has its rows in the index file, and nothing
+is decoded. Level 1 of zstd is several times as fast as level 3, for files of about the same size.
 
 The rest follows from the first group of the file:
 
-- integers, dates, times and timestamps are DELTA_BINARY_PACKED, the smallest and the fastest to
-  read and write of all; other values are plain;
-- a dictionary, where a sample of the values says it pays: few of them differ;
-- plain values are not compressed where a sample of them does not get a tenth smaller, such as
-  measurements with all their digits: reading them would take several times as long;
+- integers, dates, times and timestamps are DELTA_BINARY_PACKED, the smallest and fastest encoding
+  to read and write; other values are plain;
+- a dictionary is used where a sample of the values has few distinct ones;
+- plain values are not compressed where a sample does not get a tenth smaller, such as measurements
+  with all their digits: reading them would take several times as long;
 - statistics in the footer and in the page index for every leaf whose values are short; long ones
   prune nothing and bloat the footer;
-- decimals of up to 18 digits are integers, as Iceberg asks.
+- decimals of up to 18 digits are integers, as Iceberg requires.
 
-Columns of row lineage (`neve.model.row_lineage`) are written like the user's integers: those of
-rows that were written together follow each other, and take next to no space.
+Columns of row lineage (`neve.model.row_lineage`) are written like the user's integers: rows that
+were written together have consecutive values, which take next to no space.
 
 Every page has a checksum, and every column its Iceberg field id.
 """
@@ -59,11 +59,11 @@ _PAGE_BYTES: Final = {FileFormat.COLUMNAR: 1 << 20, FileFormat.DUAL: 64 << 10}
 _BLOOM_FALSE_POSITIVES: Final = 0.01
 _STATISTICS_LENGTH_MAX: Final = 64
 _SAMPLE_ROWS: Final = 4_096
-# A dictionary pays when at most one of so many sampled values is a new one; integers are small
-# without it, and need more repetition before it does.
+# A dictionary pays when at most one in this many sampled values is new; integers are small without
+# it, and need more repetition.
 _REPEATED: Final = 4
 _REPEATED_INTEGERS: Final = 16
-# Compressing pays when a sample gets smaller than this share of itself.
+# Compression pays when a sample shrinks below this share of its size.
 _COMPRESSED_SHARE: Final = 0.9
 
 
@@ -75,7 +75,7 @@ class ParquetLayout:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "ParquetLayout":
-        """Read a table's properties; raises InvalidArgument for a codec there is not."""
+        """Read a table's properties; raises InvalidArgument for an unknown codec."""
         named = properties.get(CODEC_PROPERTY, "zstd")
         codec = next((each for each in _CODECS if each == named), None)
         if codec is None:
@@ -94,7 +94,7 @@ class ParquetLayout:
         bloom: bool,
         group_rows: int,
     ) -> "FilePlan":
-        """Decide how a file is written that begins with these rows.
+        """Decide how to write a file that begins with these rows.
 
         `bloom` asks for bloom filters on the key columns; only a Columnar file gets them.
         """
@@ -141,7 +141,7 @@ class ParquetLayout:
 
 
 def _bloom_paths(schema: TableSchema) -> tuple[str, ...]:
-    """Key columns that can have a filter; there is none for two values."""
+    """Key columns that can have a filter; a boolean column has none."""
     columns = (each for each in schema.key_columns if not pa.types.is_boolean(each.type))
     return tuple(sorted(column.name for column in columns))
 
@@ -223,7 +223,7 @@ def _is_delta_packed(arrow_type: pa.DataType) -> bool:
 def _is_repetitive(values: ArrowArray) -> bool:
     if pa.types.is_boolean(values.type) or not len(values):
         return False
-    # Neighbours are alike where rows are sorted, so the sample is spread over the group.
+    # Sorted rows resemble their neighbours, so the sample is spread over the group.
     step = max(1, len(values) // _SAMPLE_ROWS)
     sample = values[::step] if step > 1 else values
     share = _REPEATED_INTEGERS if _is_delta_packed(values.type) else _REPEATED
@@ -233,10 +233,10 @@ def _is_repetitive(values: ArrowArray) -> bool:
 
 
 def _is_compressible(values: ArrowArray, codec: Literal["zstd", "snappy", "gzip"]) -> bool:
-    """Return whether values that are written as they are get much smaller."""
+    """Return whether compression makes plain values much smaller."""
     if pa.types.is_boolean(values.type):
         return True
-    # Joining with nothing makes buffers of just these values; theirs is the last one.
+    # Concatenating makes buffers of only these values; the values are in the last one.
     sample = pa.concat_arrays([values[:0], values[:_SAMPLE_ROWS]]).buffers()[-1]
     if sample is None or not sample.size:
         return True

@@ -1,4 +1,4 @@
-"""Bytes of a Puffin file, in which deletion vectors follow one another.
+"""Puffin files, which hold deletion vectors: writing and reading their bytes.
 
     ┌──────┬────────┬─────┬────────┬────────┐
     │ PFA1 │ blob 1 │  …  │ blob n │ footer │
@@ -9,14 +9,14 @@
     │ PFA1 │ payload JSON │ size i32 │ flags u32│ PFA1 │  little-endian; size of the payload
     └──────┴──────────────┴──────────┴──────────┴──────┘
 
-The payload lists the blobs, each with type, field ids, offset, length and properties. Of a vector
-the fields are those of Iceberg's row position, `referenced-data-file` and `cardinality` are
-properties, `snapshot-id` and `sequence-number` are -1, and nothing is compressed.
+The payload lists the blobs, each with type, field ids, offset, length and properties. A vector has
+the field id of Iceberg's row position, the properties `referenced-data-file` and `cardinality`, and
+-1 as `snapshot-id` and `sequence-number`; nothing is compressed.
 
 SSTABLE-19  A payload is at most 8 MiB of JSON, flags are 0: neve reads no compressed footer.
 SSTABLE-20  Blobs lie between the first magic and the footer, and do not overlap.
-SSTABLE-21  The footer has no checksum: what reads rows goes by the place and the cardinality that
-    the manifest keeps, and the footer is for other readers and for people.
+SSTABLE-21  The footer has no checksum: neve reads rows by the place and cardinality in the
+    manifest, and the footer is for other readers and for users.
 """
 
 import json
@@ -32,7 +32,7 @@ from neve.sstable.deletion_vector import VECTOR_BYTES_MAX, decode_vector, encode
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 ReadAt = Callable[[int, int], bytes]
-"""Returns up to so many bytes (the second number) from an offset (the first)."""
+"""Takes an offset and a length, and returns up to that many bytes."""
 
 MAGIC: Final = b"PFA1"  # on disk: never change
 VECTOR_TYPE: Final = "deletion-vector-v1"  # on disk: never change
@@ -53,7 +53,7 @@ FOOTER_BYTES_MAX: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobPlace:
-    """Where the vector of one data file lies in a Puffin file, and how many rows it marks."""
+    """The place of one data file's vector in a Puffin file, and how many rows it marks."""
 
     offset: int
     length: int
@@ -102,7 +102,7 @@ class PuffinFooter:
 def write_puffin(
     vectors: Mapping[str, BitMap64], *, created_by: str
 ) -> tuple[bytes, dict[str, BlobPlace]]:
-    """Return the bytes of a Puffin file and where in it each data file's vector lies.
+    """Return the bytes of a Puffin file and the place of each data file's vector in it.
 
     `vectors` has the location of each data file, as Iceberg's metadata spells it. Equal vectors
     have equal bytes.
@@ -157,18 +157,18 @@ def read_puffin_footer(read_at: ReadAt, byte_count: int, *, path: str) -> Puffin
     if byte_count < _BYTES_MIN:
         raise Corruption(f"a file of {byte_count:,} bytes is not a Puffin file", path=path)
     if read_at(0, len(MAGIC)) != MAGIC:
-        raise Corruption("no Puffin file begins here", path=path, offset=0)
+        raise Corruption("the file does not begin as a Puffin file does", path=path, offset=0)
     tail_at = byte_count - _TAIL.size
     tail = read_at(tail_at, _TAIL.size)
     if len(tail) != _TAIL.size or not tail.endswith(MAGIC):
-        raise Corruption("the Puffin file has no end", path=path, offset=tail_at)
+        raise Corruption("the file does not end as a Puffin file does", path=path, offset=tail_at)
     payload_bytes, flags, _ = _TAIL.unpack(tail)
     if flags:
         raise Corruption(
-            f"the flags of the Puffin footer are {flags:#x}, and neve knows none",
+            f"the Puffin footer has flags {flags:#x}, which neve does not know",
             path=path,
             offset=tail_at,
-            hint="Have the footer written without compression",
+            hint="Write the footer without compression",
         )
     if not 0 <= payload_bytes <= byte_count - _BYTES_MIN:
         raise Corruption(
@@ -245,7 +245,7 @@ def _blob_json(blob: PuffinBlob) -> dict[str, Json]:
 
 
 class _FooterReader:
-    """Turns a payload into values; whatever does not fit is Corruption."""
+    """Turns a payload into values; anything that does not fit is Corruption."""
 
     def __init__(self, path: str, footer_at: int) -> None:
         self._path = path
@@ -260,7 +260,7 @@ class _FooterReader:
             self._refuse("it is not an object")
         listed = document.get("blobs")
         if not isinstance(listed, list):
-            self._refuse("it lists no blobs")
+            self._refuse("it has no list of blobs")
         blobs = tuple(self._blobs(listed))
         self._check_places(blobs)
         return PuffinFooter(blobs=blobs, properties=self._texts(document.get("properties")))
@@ -271,7 +271,7 @@ class _FooterReader:
                 self._refuse("a blob is not an object")
             fields = members.get("fields")
             if not isinstance(fields, list):
-                self._refuse("the fields of a blob are no list")
+                self._refuse("the fields of a blob are not a list")
             codec = members.get("compression-codec")
             yield PuffinBlob(
                 type=self._text(members.get("type")),
@@ -288,13 +288,11 @@ class _FooterReader:
         end = len(MAGIC)
         for blob in sorted(blobs, key=lambda blob: (blob.offset, blob.length)):
             if blob.offset < end or blob.length < 0 or blob.offset + blob.length > self._footer_at:
-                self._refuse(
-                    f"{blob.length:,} bytes at byte {blob.offset:,} are no place for a blob"
-                )
+                self._refuse(f"a blob cannot have {blob.length:,} bytes at byte {blob.offset:,}")
             end = blob.offset + blob.length
 
     def _number(self, value: Json) -> int:
-        # bool is an int to Python, and none to JSON.
+        # A bool is an int in Python, but not in JSON.
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _I64_MAX:
             self._refuse(f"{_shown(value)} is not a number")
         return value
@@ -312,7 +310,7 @@ class _FooterReader:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self._refuse(f"{_shown(value)} are no properties")
+            self._refuse(f"{_shown(value)} is not an object of properties")
         return {self._text(name): self._text(text) for name, text in value.items()}
 
     def _refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:

@@ -1,10 +1,10 @@
 """RowCells: single rows of an Arrow batch as Python dicts, read straight from the batch's memory.
 
-Arrow makes an object for each cell it is asked for; here a batch is bound once, which gives a
-function that goes from row number to dict with nothing between the buffers and the values:
+Arrow makes an object for each cell; here a batch is bound once, which returns a function from row
+number to dict that reads values straight from the buffers:
 
 1. Each column becomes a getter over memoryviews of its buffers, cut to the rows of the batch.
-2. A column with NULLs gets a look at the validity bitmap in front of its getter.
+2. For a column with NULLs, the getter first checks the validity bitmap.
 3. The row function calls all getters and pairs the values with the names.
 
 SSTABLE-27  The row is what `RowCodec.decode` returns for the same row of `RowCodec.encode_batch`:
@@ -50,8 +50,8 @@ class RowCells:
     def bind(self, batch: pa.RecordBatch) -> RowGetter:
         """Return the function from row number to row; the batch lives as long as it does.
 
-        A row is raised as SchemaMismatch when it has a date or timestamp that Python cannot hold,
-        as Corruption when it has a value its type forbids.
+        The function raises SchemaMismatch for a date or timestamp that Python cannot hold, and
+        Corruption for a value its type forbids.
         """
         assert len(batch.columns) == len(self._columns), "a batch of another schema"
         getters = [
@@ -66,7 +66,7 @@ class RowCells:
                 return careful_row(i)
 
         def careful_row(i: int) -> Row:
-            # Finds the column to blame, which the quick way does not know.
+            # Find the bad column, which the quick way does not know.
             return {name: _checked(name, get, i) for name, get in getters}
 
         return row
@@ -100,7 +100,7 @@ class _ColumnCells:
         self._number_format: Final = code if code in _NUMBER_FORMATS else None
         self._width: Final = 0 if is_nested else scalar_form(column.type).width
         self._read: Final = value_reader(column.type, column.type, Domain.PYTHON)
-        # Nested values take the way of the codec: to its bytes and back.
+        # Nested values go through the codec: to its bytes and back.
         self._stored: Final = storage_type(column.type)
         self._write: Final = value_writer(column.type, Domain.STORAGE) if is_nested else None
 
@@ -121,7 +121,7 @@ class _ColumnCells:
             return _bits(_bytes_of(array, 1), first)
         if self._kind in {TypeKind.STRING, TypeKind.BINARY}:
             start, end = first * _OFFSET_BYTES, (first + count + 1) * _OFFSET_BYTES
-            # Arrow may leave the offsets of an empty array out.
+            # Arrow may omit the offsets of an empty array.
             offsets = _bytes_of(array, 1)[start:end].cast("i")
             values = _bytes_of(array, 2)
             return (_texts if self._kind is TypeKind.STRING else _binaries)(offsets, values)

@@ -1,1 +1,1 @@
-"""What every way of touching a table shares: its definitions, its files and its views."""
+"""What all readers and writers of a table share: its definitions, its files and its views."""

@@ -1,8 +1,8 @@
 """FileSet: the data files of one Version, arranged for finding rows by key.
 
 Levels 1 and up hold each key in at most one file per partition, so one bisection finds it. Files of
-level 0 may overlap and are tried newest first. Since a commit is clean, at most one file of the
-whole set holds a row of a key that no vector marks: the first hit ends the search.
+level 0 may overlap and are tried newest first. Since commits are clean, at most one file of the
+whole set holds a live row of a key: the first hit ends the search.
 
     level 0      [a ......... q]      [c ..... z]      every file whose bounds hold the key
     level 1      [a .. d][e ... k][m ...... z]         one file per partition
@@ -89,7 +89,7 @@ class FileProbe:
         return self._open() if reader is None else reader
 
     def find_row(self, key: bytes, word: int) -> dict[str, object] | None:
-        """Return the file's live row of a key, as a row of the file's own schema; None without."""
+        """Return the file's live row of a key, in the file's own schema, or None."""
         find = self._find
         if find is None:
             find = self._open_finder()
@@ -137,7 +137,7 @@ class _Shelf:
     __slots__ = ("_runs", "_young")
 
     def __init__(self, by_level: Iterable[tuple[int, Sequence[FileProbe]]]) -> None:
-        """Take files of one level and partition after the other."""
+        """Take files grouped by level and partition."""
         runs = sorted(by_level, key=lambda run: run[0])
         # Newest first: the latest writes are read most.
         self._young = [probe for level, each in runs if level == 0 for probe in each][::-1]
@@ -172,7 +172,7 @@ class FileSet:
         *,
         before: "FileSet | None" = None,
     ) -> None:
-        """Arrange the files; probes of files that are unchanged since `before` are taken over."""
+        """Arrange the files; probes of files that are unchanged since `before` are reused."""
         self.version = version
         self.access = access
         self._partitions = partitions
@@ -201,12 +201,12 @@ class FileSet:
 
     @property
     def level0_count(self) -> int:
-        """Files of level 0 in the partition that has most; those of jobs count by overlaps."""
+        """Files of level 0 in the partition with the most; those of jobs count by overlaps."""
         return self._level0_count
 
     def _number_of(self, file: DataFile) -> int:
-        """Return the number of a partition: it is compared quicker than its values."""
-        # Two threads may draw a number at once: each is drawn once, and the first one stays.
+        """Return the number of a partition, which compares faster than its values."""
+        # Two threads may draw a number at once: the numbers differ, and the first one stays.
         return self.numbers.setdefault((file.spec_id, file.partition), next(_partition_numbers))
 
     def _find_on_shelf(self, key: bytes, word: int) -> Hit | None:
@@ -220,7 +220,7 @@ class FileSet:
 
     @property
     def is_divided(self) -> bool:
-        """Whether a key is looked for in the files of its own partition only."""
+        """Whether a key is searched only in the files of its own partition."""
         return bool(self._shelves)
 
     def searches(
@@ -250,7 +250,7 @@ def _shelves(
 ) -> tuple[_Shelf, dict[int, dict[Place, _Shelf]]]:
     """Return the shelf of the files that may hold any key, and the others by spec and partition.
 
-    The files come by level and number of their partition.
+    The files are ordered by level and number of their partition.
     """
     places: dict[int, Place | None] = {}
     shared: list[tuple[int, Sequence[FileProbe]]] = []
@@ -272,10 +272,9 @@ def _shelves(
 
 
 def _young_count(probes: Sequence[FileProbe]) -> int:
-    """Count files of level 0: each flush, and how many files of jobs overlap where most do.
+    """Count files of level 0: each flush, and the largest number of job files that overlap.
 
-    A job writes one file per task, each with its own keys: a search for a key sees them as one
-    file.
+    A job writes one file per task, each with its own keys: a search for a key opens one of them.
     """
     jobs = [probe.file for probe in probes if not probe.file.sequence_max]
     return len(probes) - len(jobs) + len(disjoint_runs(jobs))

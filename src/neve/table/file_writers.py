@@ -1,8 +1,8 @@
-"""FileWriters: write the files of one table: data files with their indexes, and vectors.
+"""FileWriters: writes the files of one table: data files with their indexes, and vectors.
 
 A file is not part of the table before the commit that names it. When a commit certainly failed, its
-files are deleted at once; when the outcome is not known they stay, and the next writer sweeps those
-that turn out to be unreachable.
+files are deleted at once; when the outcome is unknown they stay, and the next writer sweeps those
+that are unreachable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ class FileWriters:
         file_bytes: int | None = None,
         keeps_lineage: bool = False,
     ) -> DataFileWriter:
-        """Begin the data files of one partition and level.
+        """Start the data files of one partition and level.
 
         `sequences` are the lowest and the highest number that the live writer assigned to these
         rows, `segments` where it logged them, `file_bytes` a file size other than the table's. With

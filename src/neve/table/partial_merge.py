@@ -8,11 +8,11 @@
               k1   1  x                  k1   2  x        c is the base's
                                          k2   3  NULL     no row yet
 
-The base is everything below the memtable: older memtables and the files of a Version. When others
-have committed since a row was merged, it is merged again with the newest base:
+The base is everything below the memtable: older memtables and the files of a Version. When another
+process has committed since a row was merged, it is merged again with the newest base:
 
 1. Given columns stay; the rest is the base's.
-2. A key whose row is gone from the base has none: the rest becomes its default or NULL.
+2. When the base no longer has a row of the key, the rest becomes its default or NULL.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ GivenRows: TypeAlias = Mapping[GivenColumns, Places]
 
 
 MERGED_ROWS_MAX: Final = 16_384
-"""Rows merged at a time: even large ones stay far from what one Arrow array can hold."""
+"""Rows merged at a time: even large ones stay far below the limit of an Arrow array."""
 
 
 def widened(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
@@ -92,7 +92,7 @@ def merged(
 def without_base(
     rows: pa.RecordBatch, *, given: Iterable[int], schema: TableSchema
 ) -> pa.RecordBatch:
-    """Return merged rows as they are when their base is gone: only written columns stay.
+    """Return merged rows without their base: only written columns stay.
 
     So do columns that cannot be NULL and have no default.
     """
@@ -143,7 +143,7 @@ def merged_row(
     given: GivenColumns,
     schema: TableSchema,
 ) -> dict[str, object]:
-    """Return one row merged again with the base's row of its key, None when that has none."""
+    """Return one row merged again with the base's row of its key, which may be None."""
     if base is None and not given.had_base:
         return row
     kept = {*schema.primary_key, *given.field_ids}

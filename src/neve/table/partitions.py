@@ -3,16 +3,16 @@
     rows ──► rows 0, 3, 9   data/ts_day=2024-03-31/id_bucket=7/<id>.parquet
              rows 1, 2      data/ts_day=2024-04-01/id_bucket=2/<id>.parquet
 
-The directory is for people, spelled as in Iceberg, escaped and cut: the values in the manifest
+The directory is for users, spelled as in Iceberg, escaped and truncated: the values in the manifest
 count. Rows of a partition keep their order.
 
 When every partition field is made of a key column, all rows of a key are in files of one partition,
-and a search for the key opens those files only (`KeyPartitions`):
+and a search for the key opens only those files (`KeyPartitions`):
 
     partition by bucket(4, id), key id          partition by day(ts), key id
     id = 7  ──►  bucket 2  ──►  its files       id = 7  ──►  all files
 
-Each spec of a table is judged on its own; files of specs that the key does not determine may hold
+This is decided for each spec of a table; files of specs that the key does not determine may hold
 any key. Floats do not determine a partition: -0.0 and 0.0 are one key and two partitions.
 """
 
@@ -82,11 +82,11 @@ def split_by_spec(
 ) -> Iterator[tuple[PartitionSpec, pa.Table, Positions | None]]:
     """Yield the rows under the first spec that takes them, with their positions; None for all.
 
-    A few of the outermost values have no partition under some specs. A row that has such a one was
-    written while another spec was current, and keeps to that. Raises SchemaMismatch when it cannot.
+    A few extreme values have no partition under some specs. A row with such a value was written
+    under another spec, and stays under it. Raises SchemaMismatch when that is not possible.
     """
     if len(specs) == 1:
-        # Rows were tried with it before they were logged.
+        # Rows were checked with it before they were logged.
         yield specs[0], rows, None
         return
     left: Positions | None = None
@@ -97,7 +97,7 @@ def split_by_spec(
             batch = given.combine_chunks().to_batches()[0]
             refused = refused_rows(batch, spec, schema)
         except NotFound:
-            continue  # a column that the spec needs was dropped since
+            continue  # a column of the spec was dropped
         if not len(refused):
             yield spec, given, left
             return
@@ -114,7 +114,7 @@ def split_by_spec(
 def refused_rows(
     batch: pa.RecordBatch, spec: PartitionSpec, schema: TableSchema, first: int = 0
 ) -> Positions:
-    """Find the rows without a partition: halves are tried until only those are left.
+    """Find the rows without a partition by bisection.
 
     Positions are counted from `first` on.
     """
@@ -148,8 +148,8 @@ def partition_of(
 ) -> Partition:
     """Return the partition of rows that are all in one, from its values in the manifest.
 
-    Its values are those of the newest types, whatever they were stored as.
-    `column_type` returns types by field id, also of columns that were dropped since.
+    Its values have the newest types, whatever they were stored as. `column_type` returns types by
+    field id, also of dropped columns.
     """
     stored = {each.field_id: each.value for each in values}
     segments = []
@@ -175,7 +175,7 @@ _PLAIN_TYPES: Final = frozenset({int, str, bytes})
 
 @dataclass(frozen=True, slots=True)
 class _KeyField:
-    """A partition field, and the place in the key of the column it is made of."""
+    """A partition field, and the place of its source column in the key."""
 
     field_id: int
     transform: Transform
@@ -193,7 +193,7 @@ class KeyPartitioning:
         self._spec = spec
         self._fields = fields
         self._encoder = encoder
-        # Safe on its own: a place made twice is the same place.
+        # Safe without a lock: a place made twice is the same.
         self._places: dict[tuple[PartitionValue, ...], Place | None] = {}
 
     def place_of(self, key: bytes) -> Place | None:
@@ -258,7 +258,7 @@ class KeyPartitions:
         self._schema = schema
         self._encoder = encoder
         self._spec_of = spec_of
-        # Safe on its own: an entry made twice is the same.
+        # Safe without a lock: an entry made twice is the same.
         self._by_spec: dict[int, KeyPartitioning | None] = {}
 
     def of_spec(self, spec_id: int) -> KeyPartitioning | None:
@@ -294,7 +294,7 @@ class KeyPartitions:
 
 
 class PartitionedKeys:
-    """Keys that are looked for in many files, each in those of its partition only; one thread."""
+    """Keys to find in many files, each only in those of its partition; for one thread."""
 
     def __init__(self, keys: KeyArray, partitions: KeyPartitions) -> None:
         self._keys = keys

@@ -1,16 +1,16 @@
 """SchemaMapping: rows of one schema as rows of another, by field id.
 
 Columns that the target no longer has are left out; new ones are their initial default, or NULL;
-names and order are the target's. Values change by the type of their field, at every depth:
+names and order are the target's. Values are converted by the type of their field, at every depth:
 
     struct    by field id: dropped fields are left out, new ones are NULL, names are the newer ones
     list      element by element
     map       value by value; keys never change
     number    int as long, float as double, a decimal with more digits
 
-Fields are compared by id. Two structs may look alike and differ: a field that was dropped and
-another that took its name share nothing. Nothing else can differ between two schemas of one table.
-Ways are made once per pair of schemas; None is a way that changes nothing.
+Fields are compared by id. Two structs may look alike and differ: a dropped field and a new one of
+the same name are unrelated. Nothing else can differ between two schemas of one table. Conversions
+are made once per pair of schemas; None is the identity.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ ValueWay: TypeAlias = Callable[[Any], object]
 
 
 def array_way(old: pa.DataType, new: pa.DataType) -> ArrayWay | None:
-    """Make the way from arrays of one type to arrays of another; raises Corruption."""
+    """Return the conversion from arrays of one type to another; raises Corruption."""
     if old.equals(new, check_metadata=True):
         return None
     _check_related(old, new)
@@ -57,7 +57,7 @@ def array_way(old: pa.DataType, new: pa.DataType) -> ArrayWay | None:
 
 
 def value_way(old: pa.DataType, new: pa.DataType) -> ValueWay | None:
-    """Make the way from Python values of one type to those of another; raises Corruption."""
+    """Return the conversion from Python values of one type to another; raises Corruption."""
     if old.equals(new, check_metadata=True):
         return None
     _check_related(old, new)
@@ -80,12 +80,12 @@ def _check_related(old: pa.DataType, new: pa.DataType) -> None:
     if kind_of(old) is not kind_of(new) if is_nested else not widens_to(old, new):
         raise Corruption(
             f"a column is {type_name(old)} in an older schema and {type_name(new)} in a newer one",
-            hint="No change of a schema does that: restore the table's manifest",
+            hint="Restore the table's manifest: no change of a schema does that",
         )
 
 
 def _places(fields: Sequence[ArrowField], among: Sequence[ArrowField]) -> list[int | None]:
-    """Return for each field the place of the one with its id among others, None without one."""
+    """Return for each field the place of the field with its id among others, or None."""
     known = {field_id_of(each): at for at, each in enumerate(among)}
     return [known.get(field_id_of(field)) for field in fields]
 
@@ -137,7 +137,7 @@ def _map_arrays(old: pa.DataType, new: pa.DataType) -> ArrayWay:
 
 
 def _with_children(array: ArrowArray, new: pa.DataType, children: ArrowArray) -> ArrowArray:
-    """Return the same lists of other children: validity, lengths and offset stay what they are."""
+    """Return the same lists with other children: validity, lengths and offset stay."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
         new, len(array), [validity, offsets], offset=array.offset, children=[children]
@@ -175,7 +175,7 @@ def _converted(way: ValueWay | None, value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a column of the target comes from; a source of None: it is younger than the rows."""
+    """The source of a column of the target; None: the column was added after the rows."""
 
     column: Column
     source: str | None = None
@@ -189,7 +189,7 @@ class SchemaMapping:
     __slots__ = ("_by_name", "_row_steps", "is_identity", "source", "target")
 
     def __init__(self, source: TableSchema, target: TableSchema) -> None:
-        """Find the way; raises Corruption when these are not two schemas of one table."""
+        """Map two schemas; raises Corruption when they are not of one table."""
         self.source = source
         self.target = target
         by_id = {column.field_id: column for column in source.columns}
@@ -215,14 +215,14 @@ class SchemaMapping:
         return mapped
 
     def source_names(self, names: Sequence[str]) -> list[str]:
-        """Return the source's columns that columns of the target are made of."""
+        """Return the source columns of some columns of the target."""
         if self.is_identity:
             return list(names)
         found = (self._by_name[name].source for name in names)
         return [name for name in found if name is not None]
 
     def batch(self, batch: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Return some columns of the target, by default all, out of a batch of the source.
+        """Return some columns of the target, by default all, from a batch of the source.
 
         The batch has at least the columns of `source_names`.
         """
@@ -236,7 +236,7 @@ class SchemaMapping:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def table(self, table: pa.Table, names: Sequence[str] | None = None) -> pa.Table:
-        """Return some columns of the target, by default all, out of a table of the source."""
+        """Return some columns of the target, by default all, from a table of the source."""
         wanted = self.target.arrow_schema.names if names is None else list(names)
         if self.is_identity:
             return table if table.column_names == wanted else table.select(wanted)
@@ -272,6 +272,6 @@ def _origin(column: Column, source: Column | None) -> _Origin:
 
 
 def _columnless(row_count: int) -> pa.RecordBatch:
-    """Make a batch of rows without columns."""
+    """Return a batch of rows without columns."""
     array = pa.nulls(row_count)
     return pa.RecordBatch.from_arrays([array], names=["x"]).select([])

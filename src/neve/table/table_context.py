@@ -1,11 +1,10 @@
-"""TableContext: how rows of a table are read and their keys encoded, under one of its schemas.
+"""TableContext, Definitions and TableParts: what a table is read and written with.
 
-Definitions: the schemas and partition specs of one table, each parsed once in a process.
-
-An id never changes its meaning, so a parsed definition stays valid. Unknown ids are read from the
-table's manifest. A worker adds the definitions that came with its task and reads no manifest.
-
-TableParts: the stores, paths, definitions and clock below one table.
+`TableContext` decodes rows and encodes keys under one schema of a table. `Definitions` are its
+schemas and partition specs, each parsed once in a process: an id never changes its meaning, so a
+parsed definition stays valid. Unknown ids are read from the table's manifest; a worker adds the
+definitions that came with its task and reads no manifest. `TableParts` are the stores, paths,
+definitions and clock below one table.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -80,7 +79,7 @@ class Definitions:
         raise Corruption(f"the table never had a column of field id {field_id}", path=self._path)
 
     def partition_identity(self) -> PartitionIdentity:
-        """Return what distinguishes partitions, under the types that columns have now."""
+        """Return what distinguishes partitions, under the current types of columns."""
         return PartitionIdentity(self.spec, self.column_type)
 
     def specs_from(self, spec_id: int) -> list[PartitionSpec]:
@@ -120,7 +119,7 @@ class Definitions:
 
 
 class TableContext:
-    """The schema rows are returned in, with what decodes them; safe for many threads."""
+    """The schema of returned rows, with their codecs; safe for many threads."""
 
     __slots__ = (
         "_encode_value",
@@ -148,11 +147,11 @@ class TableContext:
         self.partitions = KeyPartitions(schema, self.encoder, definitions.spec)
         """What a key says of the partition of its row."""
         self.is_single_key = len(keys) == 1
-        # Safe on its own: a mapping made twice is the same mapping.
+        # Safe without a lock: a mapping made twice is the same.
         self._mappings: dict[int, SchemaMapping] = {}
 
     def mapping_from(self, schema_id: int) -> SchemaMapping:
-        """Return the way from an older schema of the table to this one."""
+        """Return the mapping from an older schema of the table to this one."""
         mapping = self._mappings.get(schema_id)
         if mapping is None:
             is_own = schema_id == self.schema.schema_id
@@ -162,7 +161,7 @@ class TableContext:
         return mapping
 
     def encode_value(self, value: object) -> bytes:
-        """Return the bytes of a key of one column: as the encoder returns for a tuple of it."""
+        """Return the bytes of a key of one column, as the encoder does for a tuple of it."""
         encoded = self._encode_value(value)
         return encoded if len(encoded) <= KEY_BYTES_MAX else self.encoder.encode((value,))
 
@@ -178,7 +177,7 @@ class TableContext:
                 return self.encoder.encode((key,))  # it says that the key is too long
             return self.encoder.encode(key)  # type: ignore[arg-type]  # it reports what is wrong
         except (SchemaMismatch, InvalidArgument):
-            # No value of a key column is a dict, so this look costs nothing to a correct key.
+            # No value of a key column is a dict, so this check costs a correct key nothing.
             if not isinstance(key, Mapping):
                 raise
         return self.encoder.encode(self._values_of(key))
@@ -199,7 +198,7 @@ class TableContext:
 
 
 def append_files_of(objects: ObjectStore) -> AppendFiles | None:
-    """Return the append files of a store that has any; object stores in the cloud have none."""
+    """Return the append files of a store, or None: cloud object stores have none."""
     has_them = all(hasattr(objects, name) for name in ("create", "recycle", "lock"))
     return cast("AppendFiles", objects) if has_them else None
 
@@ -247,9 +246,9 @@ class TableParts:
         return self.lineage.keeps_lineage()
 
     def sequenced(self, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """Return files with their data sequence numbers, which the first release only published.
+        """Return files with their data sequence numbers, which the first release did not store.
 
-        A file that was never published gets the number it would be published with: that of the
+        They are read from the published metadata. An unpublished file gets the number of the
         Version that added it or, when that has expired, of the one before the oldest.
         """
         unknown = {file.path for file in files if not file.data_sequence}

@@ -1,7 +1,7 @@
 """TableFiles: the files of one table with everything that reads and writes them.
 
-Every way of touching a table (live engine, jobs, workers, plans for other engines) makes one of
-these from the table's parts, and reads and writes files through it alone:
+The live engine, jobs, workers and plans for other engines each make one of these from the table's
+parts, and read and write files only through it:
 
     definitions    schemas and partition specs by id, parsed once
     context(id)    how rows are read under a schema, made once
@@ -9,8 +9,8 @@ these from the table's parts, and reads and writes files through it alone:
     writers        new data files and vectors
     view(version)  the rows of a Version
 
-A reader stays open as long as it is used; of the others, the most recently used are kept. A data
-file never changes, so there is one reader per path, whatever vector the file has in a Version.
+A reader stays open while it is used; the most recently used of the others are kept. A data file
+never changes, so there is one reader per path, whatever vector the file has in a Version.
 """
 
 from collections import OrderedDict
@@ -54,14 +54,14 @@ class TableFiles:
         file_bytes: int = FILE_BYTES,
         ids: IdSource | None = None,
     ) -> None:
-        """Take any schema of the table: the columns of its key are the same in all of them.
+        """Take any schema of the table: all have the same key columns.
 
         `ids` name new files, by default those of the table's parts.
         """
         # Fixed at construction.
         self.parts = parts
         self.definitions = parts.definitions
-        # Safe on their own; a context made twice is the same context.
+        # Safe without a lock: a context made twice is the same.
         self._contexts: dict[int, TableContext] = {}
         context = self.context(schema_id)
         self.partitions = context.partitions
@@ -80,7 +80,7 @@ class TableFiles:
     # Rows
 
     def context(self, schema_id: int) -> TableContext:
-        """Return how rows are read under a schema; raises Corruption for one that never was."""
+        """Return how rows are read under a schema; raises Corruption for an unknown one."""
         found = self._contexts.get(schema_id)
         if found is None:
             found = TableContext(self.definitions.schema(schema_id), self.definitions)
@@ -105,7 +105,7 @@ class TableFiles:
             if found is not None:
                 self._readers.move_to_end(file.path)
                 return found
-        # Outside the lock: opening reads. Two that open one file at once use the first's.
+        # Outside the lock: opening reads. Two threads that open one file at once use the first's.
         opened = DataFileReader(
             file,
             store=self.parts.objects,
@@ -143,7 +143,7 @@ class TableFiles:
         return self._index_files.rebuild_useless(files, self.definitions.schema)
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Close files that no Version in use reaches any more."""
+        """Close files that no Version in use reaches."""
         with self._lock:
             gone = [self._readers.pop(path, None) for path in paths]
         for reader in gone:
@@ -157,7 +157,7 @@ class TableFiles:
         self.groups.clear()
         self.vectors.clear()
 
-    # What a rebase asks (neve.manifest.rebase.RowLookup).
+    # Methods for a rebase (neve.manifest.rebase.RowLookup).
 
     def positions_of(self, file: DataFile, keys: KeyArray) -> BitMap64:
         """Positions of the rows of these keys in a file, marked ones included."""

@@ -1,11 +1,11 @@
 """TableView: a table at one moment: its newest rows in memory and the files of a Version.
 
-Both are taken together, as one object, so that no row is missed between them: a flush replaces the
-view as a whole. A reader takes the view first and the sequence number after it.
+Both are one object, so that a reader misses no row between them: a flush replaces the whole view. A
+reader takes the view first and the sequence number after it.
 
-A key is looked up in the memtables, newest first, and then in the files. The first entry
-counts, also when it says that the row was deleted. Only for a row that was written in part, and
-merged before others committed, the search goes on for the other columns.
+A key is looked up in the memtables, newest first, and then in the files. The first entry counts,
+also when it is a delete. Only for a partially written row that was merged before another commit,
+the search continues for the other columns.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ class TableView:
         return self.files.version.number
 
     def pin_memory(self, sequence: int) -> bool:
-        """Keep the rows in memory as of a sequence; False, and nothing kept, when some are gone."""
+        """Keep the rows in memory as of a sequence; False, and none kept, when some are gone."""
         for place, memtable in enumerate(self.memtables):
             if not memtable.pin(sequence):
                 for each in self.memtables[:place]:
@@ -133,7 +133,7 @@ class TableView:
         valued: list[int] = []
         unknown: list[int] = []
         in_batches: dict[_Group, tuple[pa.RecordBatch, list[int], list[int]]] = {}
-        # A loop over the keys asked for: each is one look into a dict.
+        # A loop over the keys: each is one dict lookup.
         keys = cast("list[bytes]", search.keys.take(search.places).to_pylist())
         for place, key in zip(search.places.tolist(), keys, strict=True):
             found = memtable.get_at(key, sequence)
@@ -172,7 +172,7 @@ class TableView:
         places, is_exact = search.places, self.context.words.is_exact
         keys = search.keys if len(places) == len(search.keys) else search.keys.take(places)
         words = self.context.words.words(keys)
-        # Ascending, the search goes through each index once, and mostly through the rows as well.
+        # Ascending, so that the search walks each index once, and mostly the rows as well.
         order = np.argsort(words)
         words, places = words[order], places[order]
         bounds = (key_at(keys, int(order[0])), key_at(keys, int(order[-1]))) if is_exact else None
@@ -180,7 +180,7 @@ class TableView:
             keys = keys.take(order)
         open_places = np.ones(len(places), np.bool_)
         for probe, wanted in self.files.searches(keys, bounds=bounds):
-            # A key has one live row: found keys are not looked for again.
+            # A key has one live row: found keys are not searched again.
             asked = _still_open(wanted, open_places)
             if asked is None:
                 hits, positions = probe.reader.find_many(keys, words)
@@ -210,7 +210,7 @@ class TableView:
         batch = found.batch
         read_row = memtable.row_readers.get(id(batch))
         if read_row is None:
-            # Kept by the memtable as long as the batch; made twice, it is the same.
+            # The memtable keeps it as long as the batch; made twice, it is the same.
             read_row = RowCells(memtable.schema).bind(batch)
             memtable.row_readers[id(batch)] = read_row
         row = read_row(found.row)
@@ -245,7 +245,7 @@ class _Search:
 
 
 def _still_open(wanted: Places | None, open_places: npt.NDArray[np.bool_]) -> Places | None:
-    """Return those of the wanted places where nothing was found yet; None for all there are."""
+    """Return the wanted places where nothing was found yet; None for all of them."""
     if wanted is not None:
         return wanted[open_places[wanted]]
     return None if open_places.all() else np.flatnonzero(open_places)

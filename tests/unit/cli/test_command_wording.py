@@ -215,3 +215,14 @@ def test_wording_survives_the_way_to_another_process() -> None:
 
     assert again == said
     assert (again.phrase, again.facts) == (said.phrase, said.facts)
+
+
+def test_every_phrase_is_said_by_the_library() -> None:
+    root = Path(neve.__file__).parent
+    said = "".join(
+        path.read_text()
+        for path in root.rglob("*.py")
+        if path.relative_to(root).parts[0] != "cli" and path.name != "errors.py"
+    )
+
+    assert [phrase.name for phrase in Phrase if f"Phrase.{phrase.name}" not in said] == []

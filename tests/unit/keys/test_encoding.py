@@ -252,7 +252,7 @@ REFUSED: list[tuple[pa.DataType, object, str]] = [
     (NS, True, "got bool"),
     (US, 1_700_000_000, "got int"),
     (US, date(2024, 1, 1), "got date"),
-    (US, pd.NaT, "no moment"),
+    (US, pd.NaT, "not a moment"),
     (US, pd.Timestamp(1501), "nanoseconds"),
     (pa.binary(3), b"ab", "2 bytes where"),
     (pa.binary(3), b"abcd", "4 bytes where"),

@@ -39,7 +39,7 @@ def field(
         ("days(ts)", "Did you mean day?"),
         ("Bucket(4, id)", "Did you mean bucket?"),
         ("trunc(4, name)", "Did you mean truncate?"),
-        ("zorder(ts)", "neve knows identity, year, month, day, hour, bucket, truncate"),
+        ("zorder(ts)", "Use one of identity, year, month, day, hour, bucket, truncate"),
         ("void(ts)", "unknown partition transform"),
         ("bucket(id)", "number first: bucket(16, column)"),
         ("bucket(id, 16)", "number first"),

@@ -333,7 +333,7 @@ def test_rows_of_older_schemas_are_told_in_the_schema_of_the_feed() -> None:
 def test_a_column_with_the_name_of_one_of_the_feeds_own_is_refused(name: str) -> None:
     schema = schema_of([pa.field("id", pa.int64()), pa.field(name, pa.string())], ["id"])
 
-    with pytest.raises(SchemaMismatch, match="rename the column"):
+    with pytest.raises(SchemaMismatch, match="Rename the column"):
         feed_schema(schema)
 
 

@@ -76,7 +76,7 @@ def test_an_append_that_does_not_continue_behind_the_last_key_is_refused() -> No
 
 def test_rows_of_another_schema_are_refused() -> None:
     schema, rows = plain_rows(4)
-    with pytest.raises(SchemaMismatch, match="another schema"):
+    with pytest.raises(SchemaMismatch, match="do not have the schema"):
         Files(schema).writer().append(rows.drop_columns(["name"]))
 
 
@@ -84,7 +84,7 @@ def test_keys_of_another_number_than_the_rows_are_refused() -> None:
     schema, rows = plain_rows(4)
     files = Files(schema)
     keys = files.encoder.encode_arrays([rows.column("id")])
-    with pytest.raises(InvalidArgument, match="3 keys were given for 4 rows"):
+    with pytest.raises(InvalidArgument, match="3 keys for 4 rows"):
         files.writer().append(rows, keys.slice(0, 3))
 
 

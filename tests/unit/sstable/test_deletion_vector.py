@@ -135,7 +135,7 @@ def test_a_wrong_vector_behind_a_right_checksum_is_corruption(vector: bytes) -> 
         (b"", "cannot have 0 bytes"),
         (ONE_THREE_FIVE[:-1], "says it has 38 bytes, but has 37"),
         (b"\0\0\0\x2a" + ONE_THREE_FIVE[4:], "says it has 42 bytes, but has 38"),
-        (ONE_THREE_FIVE[:4] + b"\xd1\xd3\x39\x65" + ONE_THREE_FIVE[8:], "no deletion vector"),
+        (ONE_THREE_FIVE[:4] + b"\xd1\xd3\x39\x65" + ONE_THREE_FIVE[8:], "not a deletion vector"),
         (ONE_THREE_FIVE[:-1] + b"\0", "checksum"),
     ],
     ids=["empty", "cut", "length with checksum", "magic", "checksum"],

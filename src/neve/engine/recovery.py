@@ -63,7 +63,8 @@ _ODDITIES: Final = {
 class Recovered:
     """The rows in the logs of a table that are not in data files."""
 
-    memtable: Memtable
+    memtables: tuple[Memtable, ...]
+    """Newest first."""
     logs: tuple[LogFile, ...]
     """Every log of the table, with or without needed rows."""
     owned_from: int | None
@@ -71,6 +72,8 @@ class Recovered:
     next_sequence: int
     next_log_number: int
     report: ReplayReport
+    replay: Replay
+    """Reads on where it ended; for a reader beside the writer."""
 
     def is_nothing_above(self, head: TableHead) -> bool:
         """Whether the logs were read to their end and hold no row that files lack."""
@@ -220,21 +223,29 @@ def recover(
     *,
     files: FileSet,
     mode: RecoveryMode,
+    by_log: bool = False,
 ) -> Recovered:
     """Replay rows that are not in data files; raises Corruption depending on the mode.
 
-    `files` are those of the head's Version: partial writes are merged with their rows.
+    `files` are those of the head's Version: partial writes are merged with their rows. `by_log`
+    makes a memtable for each log: a flush has all rows of a log, or none.
     """
     first = head.flushed_sequence + 1
     replay, logs, owned_from = replay_logs(parts, head, mode=mode)
-    memtable = Memtable(context.schema, context.codec, context.encoder, first_sequence=first)
-    apply = BatchApply(context, files)
+    view = TableView((new_memtable(context, first),), files, context)
+    apply = BatchApply(view)
+    log = None
     for logged in replay:
-        apply(memtable, logged, from_sequence=first)
+        if by_log and log not in {None, replay.last_log}:
+            newer = new_memtable(context, max(logged.sequence, first))
+            view = TableView((newer, *view.memtables), files, context)
+            apply = BatchApply(view)
+        log = replay.last_log
+        apply(logged, from_sequence=first)
     next_sequence = max(replay.report.next_sequence or 1, head.last_sequence + 1, first)
     highest = max((log.number for log in logs), default=0)
     return Recovered(
-        memtable=memtable,
+        memtables=view.memtables,
         logs=tuple(
             replace(log, first_sequence=replay.report.log_starts.get(log.number))
             for log in logs
@@ -244,20 +255,33 @@ def recover(
         next_sequence=next_sequence,
         next_log_number=max(head.next_log_number, highest + 1),
         report=replay.report,
+        replay=replay,
     )
 
 
+def new_memtable(context: TableContext, first_sequence: int) -> Memtable:
+    """Return an empty memtable under a schema."""
+    return Memtable(context.schema, context.codec, context.encoder, first_sequence=first_sequence)
+
+
 class BatchApply:
-    """Applies logged batches of any schema to a memtable."""
+    """Applies logged batches of any schema to the newest memtable of a view."""
 
-    def __init__(self, context: TableContext, files: FileSet) -> None:
-        self._context = context
-        self._files = files
+    def __init__(self, view: TableView) -> None:
+        self._view = view
+        self._context = view.context
 
-    def __call__(self, memtable: Memtable, logged: LoggedBatch, *, from_sequence: int) -> None:
+    def __call__(self, logged: LoggedBatch, *, from_sequence: int) -> None:
         """Apply the rows of a batch that are not in data files yet."""
+        memtable = self._view.memtables[0]
         sequence = int(logged.sequence)
-        for change in logged.batch.changes:
+        changes = logged.batch.changes
+        if len(changes) == 1 and type(put := changes[0]) is PutRow:
+            # The most frequent batch.
+            if sequence >= from_sequence:
+                memtable.put(sequence, put.key, put.value)
+            return
+        for change in changes:
             skipped = min(max(from_sequence - sequence, 0), change.row_count)
             if skipped < change.row_count:
                 self._apply(
@@ -299,7 +323,7 @@ class BatchApply:
         mapping = self._context.mapping_from(schema_id)
         batch = mapping.batch(widened(rows, mapping.source))
         keys = self._keys(batch)
-        view = TableView((memtable,), self._files, self._context)
+        view = self._view
         base, places = view.get_many(keys, sequence - 1)
         given = frozenset(field_ids)
         whole = merged(batch, base, places, given=given, schema=schema)

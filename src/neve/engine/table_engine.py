@@ -20,6 +20,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from neve.engine.follower import Follower
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
@@ -86,6 +87,8 @@ class TableEngine:
             file_bytes=self.options.file_bytes,
         )
         self._writer: LiveWriter | None = None
+        # Guarded by _refreshing.
+        self._follower: Follower | None = None
         try:
             self._begin()
         except BaseException:
@@ -276,8 +279,9 @@ class TableEngine:
             self._writer.refresh()
             return
         with self._refreshing:
-            view, sequence, self.recovery = self._read_state(before=self.current.view)
-            self.current.replace(view, sequence)
+            if not self._follow():
+                view, sequence, self.recovery = self._read_state(before=self.current.view)
+                self.current.replace(view, sequence)
 
     def close(self, *, flush: bool = False, dropped: bool = False) -> None:
         """Close; twice is not an error. Unflushed rows stay in the log for the next open.
@@ -375,7 +379,7 @@ class TableEngine:
             )
             if recovered.is_nothing_above(snapshot.head):
                 log.truncate_below(log.active_log_number)
-            view = TableView((recovered.memtable,), files, context)
+            view = TableView(recovered.memtables, files, context)
             self.current = CurrentView(view, recovered.next_sequence - 1)
             buffer = WriteBuffer(log, self.current, memtable_bytes=options.memtable_bytes)
             if buffer.is_long:
@@ -407,13 +411,21 @@ class TableEngine:
             return None
         return CommitPublishing(self.parts, publish)
 
-    def _recover(self, snapshot: TableSnapshot, context: TableContext, files: FileSet) -> Recovered:
+    def _recover(
+        self,
+        snapshot: TableSnapshot,
+        context: TableContext,
+        files: FileSet,
+        *,
+        by_log: bool = False,
+    ) -> Recovered:
         return recover(
             self.parts,
             snapshot.head,
             context,
             files=files,
             mode=RecoveryMode(self.options.recovery),
+            by_log=by_log,
         )
 
     def _read_state(self, before: TableView | None = None) -> tuple[TableView, int, ReplayReport]:
@@ -426,14 +438,29 @@ class TableEngine:
             context = self.files.context(snapshot.head.schema_id)
             known = None if before is None else before.files
             files = self.files.file_set(snapshot.version, before=known)
-            recovered = self._recover(snapshot, context, files)
+            recovered = self._recover(snapshot, context, files, by_log=True)
             # A flush in between may have removed rows from the logs that the Version lacks.
             if recovered.next_sequence <= self.parts.versions.head().flushed_sequence:
                 return None
-            view = TableView((recovered.memtable,), files, context)
+            view = TableView(recovered.memtables, files, context)
+            self._follower = Follower(recovered, snapshot.head, self.files, self.parts.paths)
             return view, recovered.next_sequence - 1, recovered.report
 
         return read_steadily(self.parts, read)
+
+    def _follow(self) -> bool:
+        """Show what is new since the last look; False when everything must be read again."""
+        if self._follower is None:
+            return False
+        snapshot = self.parts.versions.snapshot_latest()
+        advanced = None
+        if not snapshot.head.dropped:
+            advanced = self._follower.advance(self.current.view, snapshot)
+        if advanced is None:
+            self._follower = None
+            return False
+        self.current.replace(*advanced)
+        return True
 
     @contextmanager
     def _pinned_run(self, version: int) -> Iterator[HeldLease | None]:

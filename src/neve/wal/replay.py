@@ -180,6 +180,7 @@ class Replay:
         self._last_offset = 0
         self._durable_through = 0
         self._stop: _Stop | None = None
+        self._last_start: _Start | None = None
 
     @property
     def refused_paths(self) -> frozenset[str]:
@@ -238,8 +239,38 @@ class Replay:
         self.report.next_sequence = max(self.report.next_sequence or 0, self._expected)
         return True
 
+    def read_on(self) -> Iterator[LoggedBatch]:
+        """Yield what was appended to the last log since it was read; judges nothing.
+
+        Whatever is not the next batch ends this: the writer may be writing it.
+        """
+        start = self._last_start
+        if start is not None and not self.has_log_ended:
+            yield from self._read_batches(start, None, from_offset=self._last_offset)
+            self.report.problems.clear()
+
+    @property
+    def has_log_ended(self) -> bool:
+        """Whether the last log was read to its LogEnd; `begin_next` finds the one after it."""
+        return self._last_start is not None and self._stop is None
+
+    @property
+    def last_log(self) -> LogFile | None:
+        """The log that was read last."""
+        return None if self._last_start is None else self._last_start.log
+
+    def begin_next(self, log: LogFile) -> bool:
+        """Go on with the log after the last one; False when it has not begun there yet."""
+        start = self._read_start(log)
+        if start is None or start.sequence != self._expected:
+            return False
+        self._last_start, self._last_offset = start, 0
+        self._stop = _Stop(offset=0, problem=None)
+        return True
+
     def _replay_log(self, start: _Start, limit: int | None) -> Iterator[LoggedBatch]:
         self._last_offset = 0
+        self._last_start = start
         yield from self._read_batches(start, limit, from_offset=0)
         if self._stop is None or self._skips:
             return
@@ -267,12 +298,12 @@ class Replay:
                 if outcome is None:
                     continue
                 if isinstance(outcome, LoggedBatch):
-                    self._count(outcome)
+                    is_needed = self._count(outcome)
                     self._last_offset = event.offset
                     self._durable_through = outcome.durable_through
                     if outcome.log_end:
                         return
-                    if self._is_needed(outcome):
+                    if is_needed:
                         yield outcome
                     continue
                 problem = outcome
@@ -310,15 +341,17 @@ class Replay:
         self.report.problems.append(gap)
         return logged
 
-    def _count(self, logged: LoggedBatch) -> None:
-        self._expected = logged.next_sequence
-        self.report.next_sequence = max(self.report.next_sequence or 0, logged.next_sequence)
-        if self._is_needed(logged):
-            self.report.batch_count += 1
-            self.report.row_count += logged.next_sequence - logged.sequence
-
-    def _is_needed(self, logged: LoggedBatch) -> bool:
-        return bool(logged.batch.changes) and logged.next_sequence > self._first_needed
+    def _count(self, logged: LoggedBatch) -> bool:
+        """Note that a batch was read; True when its rows are not in data files."""
+        report, following = self.report, logged.next_sequence
+        self._expected = following
+        if report.next_sequence is None or report.next_sequence < following:
+            report.next_sequence = following
+        if not logged.batch.changes or following <= self._first_needed:
+            return False
+        report.batch_count += 1
+        report.row_count += following - logged.sequence
+        return True
 
     @property
     def _due(self) -> int:

@@ -22,6 +22,8 @@ SHOWN = {
     "recovery": "test_recovery_decides_what_a_damaged_log_does",
     "memtable_bytes": "test_memtable_bytes_decides_when_rows_become_a_file",
     "frozen_memtables": "test_frozen_memtables_decides_when_writers_wait",
+    "flush_seconds": "test_flush_seconds_decides_when_old_rows_are_flushed",
+    "flush_on_close": "test_flush_on_close_leaves_no_row_in_the_log",
     "background": "test_background_flushes_without_being_called",
     "level0_files": "test_level0_files_decides_when_compaction_begins",
     "level0_files_slow": "test_level0_files_slow_decides_when_writers_slow_down",
@@ -184,6 +186,33 @@ def test_background_flushes_without_being_called() -> None:
 
     assert files(background=True) > 0
     assert files(background=False) == 0
+
+
+def test_flush_seconds_decides_when_old_rows_are_flushed() -> None:
+    clock = SimulatedClock()
+    with a_catalog(clock=clock) as lake:
+        table = a_table(lake, options=replace(BY_HAND, flush_seconds=60))
+        writer = table._open.engine.writer
+        table.put({"id": 1, "v": 0, "text": ""})
+        memtables = []
+        for _ in range(3):
+            writer.flush_due_once()
+            memtables.append(len(table._open.engine.current.view.memtables))
+            clock.advance(29)
+
+        assert memtables == [1, 1, 2]
+        writer.flush_due_once()
+        assert len(table._open.engine.current.view.memtables) == 2
+
+
+def test_flush_on_close_leaves_no_row_in_the_log() -> None:
+    for on_close in (False, True):
+        with a_catalog() as lake:
+            table = a_table(lake, options=replace(BY_HAND, flush_on_close=on_close))
+            table.put({"id": 1, "v": 0, "text": ""})
+            table.close()
+
+            assert lake.load_table("a.b").version == 1 + on_close
 
 
 def test_level0_files_decides_when_compaction_begins() -> None:

@@ -1,0 +1,91 @@
+"""Follower: a reader beside the live writer that reads on in the log where it was.
+
+    log 7        log 8        log 9 …              the writer appends, rotates, flushes, deletes
+    memtable     memtable     memtable, growing    one for each log since the first look
+    └── dropped once its rows are in data files
+
+1. Read the head: its Version has all rows up to `flushed_sequence`.
+2. Read what was appended to the newest log, and the logs after it, into memtables.
+3. Drop the memtables whose rows the Version has; show both at once.
+
+A look costs what is new. It finds no damage: what it cannot read on is read from the beginning, as
+opening does, and judged there. The same happens after a change of writer or schema, and for partial
+writes, which depend on rows in files.
+"""
+
+from neve.engine.recovery import BatchApply, Recovered, new_memtable
+from neve.errors import Corruption, NotFound
+from neve.manifest.table_head import TableHead
+from neve.manifest.version_reader import TableSnapshot
+from neve.model.write_batch import PartialRows
+from neve.storage.table_paths import TablePaths
+from neve.table.table_files import TableFiles
+from neve.table.table_view import TableView
+from neve.wal.replay import LogFile
+
+
+class Follower:
+    """Reads on in the logs of one table; for one thread at a time."""
+
+    def __init__(
+        self, recovered: Recovered, head: TableHead, files: TableFiles, paths: TablePaths
+    ) -> None:
+        self._replay = recovered.replay
+        self._epoch = head.writer_epoch
+        self._schema_id = head.schema_id
+        self._files = files
+        self._paths = paths
+        self._sequence = recovered.next_sequence - 1
+        self._is_usable = not recovered.report.problems and self._replay.last_log is not None
+
+    def advance(self, view: TableView, snapshot: TableSnapshot) -> tuple[TableView, int] | None:
+        """Return the newest view and sequence; None when everything must be read again."""
+        head = snapshot.head
+        if not self._is_usable or (head.writer_epoch, head.schema_id) != (
+            self._epoch,
+            self._schema_id,
+        ):
+            return None
+        # Unless all of this succeeds, the next look starts again.
+        self._is_usable = False
+        try:
+            read = self._read_on(view)
+        except (NotFound, Corruption):
+            return None
+        flushed = head.flushed_sequence
+        if read is None or self._sequence < flushed:
+            return None
+        newest, *older = read.memtables
+        kept = [newest, *(each for each in older if each.last_sequence > flushed)]
+        if any(each.first_sequence <= flushed and not each.is_empty for each in kept):
+            return None
+        files = view.files
+        if snapshot.version.number != view.version:
+            files = self._files.file_set(snapshot.version, before=files)
+        self._is_usable = True
+        return TableView(tuple(kept), files, view.context), self._sequence
+
+    def _read_on(self, view: TableView) -> TableView | None:
+        """Apply what was appended; None for what cannot be applied here."""
+        apply = BatchApply(view)
+        while True:
+            for logged in self._replay.read_on():
+                changes = logged.batch.changes
+                if type(changes[0]) is PartialRows:
+                    return None  # a partial write holds nothing else
+                apply(logged, from_sequence=self._sequence + 1)
+                self._sequence = logged.next_sequence - 1
+            log = self._replay.last_log
+            assert log is not None, "a follower begins in a log"
+            if not self._replay.has_log_ended or not self._replay.begin_next(self._after(log)):
+                return view
+            view.memtables[0].freeze()
+            newer = new_memtable(view.context, self._sequence + 1)
+            view = TableView((newer, *view.memtables), view.files, view.context)
+            apply = BatchApply(view)
+
+    def _after(self, log: LogFile) -> LogFile:
+        number = log.number + 1
+        return LogFile(
+            number=number, path=self._paths.wal_file(self._epoch, number), epoch=self._epoch
+        )

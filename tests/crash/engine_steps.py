@@ -17,7 +17,7 @@ from neve.testing.model_table import Key
 from tests.crash.disk_trouble import MortalDisk, ProcessKilled
 from tests.crash.engine_drafts import Draft
 from tests.crash.engine_rows import Violation, condition, expect, other_columns
-from tests.crash.engine_world import OPTIONS, World
+from tests.crash.engine_world import FEED, OPTIONS, World
 
 YOUNG_FILES_OF_A_RACE: Final = 3
 RACES: Final = 4
@@ -85,6 +85,27 @@ def compare_and_put(world: World, rng: Random) -> None:
         is_put = world.table.compare_and_put(row, expected) is not None
     if is_put != is_expected:
         raise Violation(f"{row} was put: {is_put}, on {found} where {expected} was expected")
+
+
+def apply(world: World, rng: Random) -> None:
+    """Apply a batch of changes, the next one of the feed or the last one again."""
+    rows = [world.row(rng) for _ in range(rng.choice((0, 1, 5, 12)))]
+    changes = [(row, rng.choice(("c", "u", "d", "-U"))) for row in rows]
+    is_repeat = world.batch is not None and rng.random() < 0.2
+    after = dict(world.model.rows)
+    for row, op in () if is_repeat else changes:
+        if op == "d":
+            after.pop(world.model.key_of(row), None)
+        elif op != "-U":
+            after[world.model.key_of(row)] = row
+    schema = world.table.schema.arrow_schema.append(pa.field("_op", pa.string()))
+    dicts = [{**row, "_op": op} for row, op in changes]
+    given: Rows = dicts
+    if rng.random() < 0.5:
+        given = pa.Table.from_pylist(dicts, schema=schema)
+    batch = world.batch if is_repeat else (world.batch or 0) + rng.choice((1, 1, 7))
+    with world.changing(after, batch=None if is_repeat else batch):
+        world.table.apply(given, op="_op", app_id=FEED, batch=batch)
 
 
 def delete(world: World, rng: Random) -> None:
@@ -298,6 +319,7 @@ WRITES: Final[Mapping[Step, int]] = {
     upsert_columns: 4,
     put_if_absent: 1,
     compare_and_put: 1,
+    apply: 3,
     delete: 3,
     delete_many: 2,
     delete_where: 1,

@@ -34,6 +34,8 @@ from tests.crash.engine_rows import (
 
 ROOT: Final = "/srv/lake"
 NAME: Final = "shop.orders"
+FEED: Final = "feed"
+"""The application whose batches are applied."""
 OPTIONS: Final = TableOptions(
     background=False,
     iceberg_publish="demand",  # publishing has power cuts of its own
@@ -70,6 +72,9 @@ class World:
         self.states: list[tuple[int, Rows]] = [(0, {})]
         """Every state that the rows were in, each with the age of its columns."""
         self.pending: Rows | None = None
+        self.batch: int | None = None
+        """The last batch of the feed that was acknowledged."""
+        self.pending_batch: int | None = None
         self.evolving: tuple[ModelTable, Definition] | None = None
         """What the evolution that is pending leads to."""
         self.definition: Definition | None = None
@@ -133,6 +138,7 @@ class World:
         other.model = self.model.copy()
         other.states = list(self.states)
         other.pending, other.evolving = self.pending, self.evolving
+        other.batch, other.pending_batch = self.batch, self.pending_batch
         other.definition = self.definition
         other.is_expiring = self.is_expiring
         other.is_created = self.is_created
@@ -161,15 +167,17 @@ class World:
     # Changing
 
     @contextmanager
-    def changing(self, after: Rows) -> Iterator[None]:
+    def changing(self, after: Rows, *, batch: int | None = None) -> Iterator[None]:
         """Announce what the rows are after the call that follows, and note that it answered."""
-        self.pending = after
+        self.pending, self.pending_batch = after, batch
         yield
         self.settle(after)
 
     def settle(self, rows: Rows) -> None:
         """Note the rows as they certainly are."""
-        self.pending = self.evolving = None
+        if self.pending is not None and self.pending_batch is not None:
+            self.batch = self.pending_batch
+        self.pending = self.evolving = self.pending_batch = None
         self.model.rows = rows
         self.states.append((self.model.age, rows))
 
@@ -228,6 +236,7 @@ class World:
     def check_rows(self) -> None:
         """The table shows the rows of the model, by key and by scan."""
         self.check_definition()
+        self.check_batch()
         expected = self.model.rows
         expect(self.found_rows(), expected, "get_many")
         scanned = self.table.scan().to_arrow()
@@ -311,12 +320,24 @@ class World:
             self.settle_evolution()
         self.check_definition()
         found = self.found_rows()
+        applied = self.table.last_batch(FEED)
+        if self.pending is None or applied != self.pending_batch:
+            # Rows and number are there together, or neither.
+            self.pending = self.pending if self.pending_batch is None else None
+            self.pending_batch = None
         if self.pending is not None and evolving is None and found == self.pending:
             self.settle(found)
         else:
             expect(found, self.model.rows, "recovered")
+        self.check_batch()
         self.check_versions()
         self.pending, self.evolving, self.is_expiring = None, None, False
+
+    def check_batch(self) -> None:
+        """The table knows the last batch of the feed."""
+        applied = self.table.last_batch(FEED)
+        if applied != self.batch:
+            raise Violation(f"the last batch is {applied}, not {self.batch}")
 
     def _find_state(self, rows: Rows, age: int, number: int) -> int:
         if age > self.model.age:

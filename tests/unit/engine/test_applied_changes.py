@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_change_is_said_before_anything_is_written(
         table.apply(form([{"op": "d", "v": 1}]))  # type: ignore[operator]
     with pytest.raises(InvalidArgument, match="means 'drop'"):
         table.apply([], operations={"x": "drop"})
-    with pytest.raises(InvalidArgument, match="read from int"):
+    with pytest.raises(InvalidArgument, match="cannot be read from int"):
         table.apply(5)  # type: ignore[arg-type]
     assert rows(table) == {}
 

@@ -8,21 +8,26 @@ A Debezium record is an envelope, alone or as the payload beside its schema:
      "source": {"lsn": …, "ts_ms": …, …}, "ts_ms": …}
 
 The row is `after`, of a delete `before`. With a schema, values of Debezium's and Kafka Connect's
-own types become what they mean: dates, times, timestamps, decimals, bytes.
+own types become what they mean: dates, times, timestamps, decimals, bytes. Without one, the table's
+columns decide what JSON means: decimals, dates, timestamps and UUIDs as text, dates as days since
+1970, bytes as base64. A timestamp as a number may count several units, so it needs the schema.
 """
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, cast
+from uuid import UUID
 
 import pyarrow as pa
 
-from neve.engine.applied_changes import ChangeRows
+from neve.engine.applied_changes import ChangeRows, Convert
 from neve.engine.row_input import imported_table
 from neve.errors import InvalidArgument
+from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.schema import TableSchema
 
 POSITION_COLUMNS: Final = (
     "ts_ms", "lsn", "change_lsn", "commit_lsn", "scn", "file", "pos", "row", "sequence", "txId",
@@ -43,22 +48,42 @@ def debezium(
     and a value as a Kafka consumer has them. Tombstones (a value of None) and heartbeats are
     skipped. Raises InvalidArgument for a record that is none.
     """
-    rows = ChangeRows()
     wanted = tuple(position_columns)
+    rows = change_rows(op, wanted)
     for number, (key, value) in enumerate(_pairs(records)):
-        found = _change(key, value, number)
+        found = change_row(key, value, place=f"record {number:,}", op=op, position_columns=wanted)
         if found is not None:
-            operation, row, source = found
-            positions = {name: source[name] for name in wanted if name in source}
-            rows.append({**positions, **row, op: operation})
-    rows.position_columns = frozenset((op, *wanted))
+            rows.append(found)
     return rows
 
 
+def change_rows(op: str, position_columns: Iterable[str]) -> ChangeRows:
+    """Return an empty list for rows of `change_row`."""
+    rows = ChangeRows()
+    rows.position_columns = frozenset((op, *position_columns))
+    rows.converters = _json_converters
+    return rows
+
+
+def change_row(
+    key: object, value: object, *, place: str, op: str, position_columns: Iterable[str]
+) -> dict[str, object] | None:
+    """Return the change of one record; None for a tombstone or a heartbeat.
+
+    `place` names the record in the message of InvalidArgument.
+    """
+    found = _change(key, value, place)
+    if found is None:
+        return None
+    operation, row, source = found
+    positions = {name: source[name] for name in position_columns if name in source}
+    return {**positions, **row, op: operation}
+
+
 def _change(
-    key: object, value: object, number: int
+    key: object, value: object, place: str
 ) -> tuple[str, Mapping[str, object], Mapping[str, object]] | None:
-    record = _document(value, number)
+    record = _document(value, place)
     if record is None:
         return None
     envelope, schema = _unwrapped(record)
@@ -66,15 +91,15 @@ def _change(
         return None  # a tombstone, or a heartbeat
     operation = envelope.get("op")
     if not isinstance(operation, str) or operation not in _ROWS_BY_OP:
-        raise _no_change(number, f"its operation is {operation!r}")
+        raise _no_change(place, f"its operation is {operation!r}")
     side = _ROWS_BY_OP[operation]
     row = envelope.get(side)
     types = _types(schema, side)
     if row is None and operation == "d":
-        keys, schema = _unwrapped(_document(key, number) or {})
+        keys, schema = _unwrapped(_document(key, place) or {})
         row, types = keys, _types(schema, None)
     if not isinstance(row, Mapping) or not row:
-        raise _no_change(number, f"a change {operation!r} has nothing in {side!r}")
+        raise _no_change(place, f"a change {operation!r} has nothing in {side!r}")
     source = envelope.get("source")
     positions = dict(source) if isinstance(source, Mapping) else {}
     if positions.get("ts_ms") is None and envelope.get("ts_ms") is not None:
@@ -111,18 +136,18 @@ def _pairs(records: object) -> Iterator[tuple[object, object]]:
         )
 
 
-def _document(value: object, number: int) -> Mapping[str, Any] | None:
+def _document(value: object, place: str) -> Mapping[str, Any] | None:
     if isinstance(value, str | bytes | bytearray):
         if not value.strip():
             return None
         try:
             value = json.loads(value, parse_float=Decimal)
         except ValueError as error:
-            raise _no_change(number, f"it is not JSON: {error}") from error
+            raise _no_change(place, f"it is not JSON: {error}") from error
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise _no_change(number, f"it is {type(value).__name__}")
+        raise _no_change(place, f"it is {type(value).__name__}")
     return value
 
 
@@ -133,9 +158,6 @@ def _unwrapped(
     if "payload" in record and record.keys() <= {"schema", "payload"}:
         return record["payload"], record.get("schema") or {}
     return record, {}
-
-
-Convert = Callable[[Any], object]
 
 
 def _types(schema: Mapping[str, Any], side: str | None) -> dict[str, Convert]:
@@ -164,6 +186,24 @@ def _converter(field: Mapping[str, Any]) -> Convert | None:
     return _bytes if found is None and field.get("type") == "bytes" else found
 
 
+def _json_converters(schema: TableSchema) -> Mapping[str, Convert]:
+    """Return how values of JSON become values of a table; what cannot be is left as it is."""
+    found = {column.name: _JSON_FORMS.get(kind_of(column.type)) for column in schema.columns}
+    return {name: _attempt(*form) for name, form in found.items() if form is not None}
+
+
+def _attempt(kinds: tuple[type, ...], convert: Convert) -> Convert:
+    def attempt(value: object) -> object:
+        if type(value) not in kinds:
+            return value
+        try:
+            return convert(value)
+        except (ValueError, InvalidOperation, OverflowError):
+            return value  # the table says what it expects
+
+    return attempt
+
+
 def _bytes(text: object) -> bytes:
     return text if isinstance(text, bytes) else base64.b64decode(str(text))
 
@@ -186,10 +226,27 @@ _CONVERTERS: Final[Mapping[str, Convert]] = {
     "MicroTime": _time,
     "NanoTime": lambda number: _time(number // 1_000),
 }
+_JSON_FORMS: Final[Mapping[TypeKind, tuple[tuple[type, ...], Convert]]] = {
+    TypeKind.FLOAT: ((Decimal,), float),
+    TypeKind.DOUBLE: ((Decimal,), float),
+    TypeKind.DECIMAL: ((str, int), Decimal),
+    TypeKind.DATE: (
+        (str, int),
+        lambda day: (
+            date.fromisoformat(day) if isinstance(day, str) else _EPOCH + timedelta(days=day)
+        ),
+    ),
+    TypeKind.TIME: ((str,), time.fromisoformat),
+    TypeKind.TIMESTAMP: ((str,), datetime.fromisoformat),
+    TypeKind.TIMESTAMPTZ: ((str,), datetime.fromisoformat),
+    TypeKind.UUID: ((str,), UUID),
+    TypeKind.BINARY: ((str,), _bytes),
+    TypeKind.FIXED: ((str,), _bytes),
+}
 
 
-def _no_change(number: int, why: str) -> InvalidArgument:
+def _no_change(place: str, why: str) -> InvalidArgument:
     return InvalidArgument(
-        f"record {number:,} is not a change of Debezium: {why}",
+        f"{place} is not a change of Debezium: {why}",
         hint="Pass envelopes with op, before, after and source; leave out other topics",
     )

@@ -138,6 +138,10 @@ class Phrase(StrEnum):
     SMALLER_DECIMAL = "Use at most decimal128({digits}, s), or string"
     EXPECTED_ROW = "Pass the row of the same key as it was read, or None for no row"
     NAMED_COLUMNS = "Pass the key and every column that `columns` names"
+    COUNT_BATCHES_UP = (
+        "Numbers of batches go up: go on after batch {last}, which `last_batch` returns. To start "
+        "over, use another app_id"
+    )
     LEAVE_COLUMNS_OUT = "Name the columns to write, or leave `columns` out to write whole rows"
 
 

@@ -60,7 +60,8 @@ def test_completion_shows_what_programs_use_and_nothing_else() -> None:
 
 
 TABLE_SURFACE = {
-    "writing": "put upsert put_if_absent compare_and_put delete delete_many delete_where",
+    "writing": "put upsert apply last_batch put_if_absent compare_and_put delete delete_many "
+    "delete_where",
     "reading": "get get_many scan snapshot at changes follow",
     "history": "history files stats leases tag remove_tag rollback",
     "definition": "evolve set_properties iceberg_metadata name table_id uuid location properties "
@@ -70,7 +71,7 @@ TABLE_SURFACE = {
 LAKE_SURFACE = {
     "namespaces": "list_namespaces namespace_properties create_namespace drop_namespace",
     "tables": "list_tables table_exists table load_table table_meta create_table register_table "
-    "rename_table drop_table purge_table",
+    "rename_table drop_table purge_table bulk",
     "everything": "location system_table recover close",
 }
 FORMER_NAMES = (

@@ -73,6 +73,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = "".join(f"{json.dumps(row)}\n" for row in ROWS)
         Path("orders.jsonl").write_text(lines)
         Path("orders.csv").write_text("id;customer\n3;cyd\nx;dan\n")
+        Path("changes.csv").write_text("op,id,customer,lsn\nu,3,cyd,2\nd,2,,1\n")
+        Path("topic.jsonl").write_text('{"op": "d", "before": {"id": 2}, "source": {"lsn": 7}}\n')
         ok("neve put shop.orders - < orders.jsonl")
         ok("neve flush shop.orders")
         ok("neve tag shop.orders monthly")

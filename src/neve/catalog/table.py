@@ -257,7 +257,7 @@ class Table(KeptInProcess):
         ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
         options = ChangeOptions(op=op, order_by=ordering, operations=operations)
         application = None if app_id is None or batch is None else (app_id, batch)
-        return AppliedChanges(self._open.engine).apply(changes, options, application)
+        return AppliedChanges(self._open.engine).apply(changes, options, application).sequence
 
     def last_batch(self, app_id: str) -> int | None:
         """Return the number of the last batch of an application, or None before its first."""

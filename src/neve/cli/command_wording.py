@@ -107,6 +107,8 @@ _WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
     Phrase.SMALLER_DECIMAL: "Use at most decimal({digits},s), or string",
     Phrase.EXPECTED_ROW: "Write the row of the same key as it was read, or null for no row",
     Phrase.NAMED_COLUMNS: "Include the key and every column that --columns names",
+    Phrase.COUNT_BATCHES_UP: "Numbers of batches go up: go on after batch {last}. To start over, "
+    "use another --app-id",
     Phrase.LEAVE_COLUMNS_OUT: "Name the columns to write, or leave --columns out to write whole "
     "rows",
 }

@@ -350,14 +350,18 @@ def _check_wish(wish: ImportWish) -> None:
             f"--refused cannot keep rows of {wish.form}, which has no lines",
             hint="Use --keep-good, which lists the rows by number",
         )
-    if wish.delimiter is None:
+    check_delimiter(wish.delimiter, wish.form)
+
+
+def check_delimiter(delimiter: str | None, form: ImportForm) -> None:
+    """Refuse a delimiter that the file cannot have."""
+    if delimiter is None:
         return
-    if wish.form is not ImportForm.CSV:
+    if form is not ImportForm.CSV:
         raise InvalidArgument(
-            f"--delimiter does not apply to {wish.form}", hint="Leave it out: only CSV has one"
+            f"--delimiter does not apply to {form}", hint="Leave it out: only CSV has one"
         )
-    if len(wish.delimiter) != 1 or not wish.delimiter.isascii():
+    if len(delimiter) != 1 or not delimiter.isascii():
         raise InvalidArgument(
-            f"the delimiter {wish.delimiter!a} is not one ASCII character",
-            hint="Use one such as ;",
+            f"the delimiter {delimiter!a} is not one ASCII character", hint="Use one such as ;"
         )

@@ -288,7 +288,8 @@ class CsvRows:
                 wrong.append(number)
                 insort(self._gone, place)
         self._keep_given(wrong)
-        return self._codec.decode_many(rows)
+        # As above, the table fills in columns that the file does not have.
+        return self._codec.decode_many(rows).select(names)
 
     def _given_line(self, number: int) -> bytes:
         """Return a row of the current batch as a line."""
@@ -496,7 +497,7 @@ def open_rows(
     with ExitStack() as stack, _typed_failures(source):
         raw = _opened(path, stack)
         # Before a reader reads ahead.
-        byte_count = _length(raw)
+        byte_count = length_of(raw)
         stream = raw
         if form in TEXT_FORMS:
             stream = _unpacked(raw, path)
@@ -586,7 +587,8 @@ def _opened_again(path: str) -> BinaryIO:
     return _unpacked(Path(path).open("rb"), path)
 
 
-def _length(raw: BinaryIO) -> int | None:
+def length_of(raw: BinaryIO) -> int | None:
+    """Return how many bytes a file has; None if it cannot be known."""
     if not raw.seekable():
         return None
     here = raw.tell()
@@ -623,7 +625,7 @@ class DecodedFile:
         self._file = _with_handle(raw, stack)
         self._form = form
         self._source = source
-        self._memory_bytes = memory_for(_length(self._file), memory_limit)
+        self._memory_bytes = memory_for(length_of(self._file), memory_limit)
         self._position = 0
 
     def position(self) -> int:

@@ -89,7 +89,19 @@ class JsonRows:
 
     def row(self, text: str, *, line: int | None = None) -> bytes:
         """Return one row as the codec of the schema encodes it; raises typed errors."""
-        where = self._source if line is None else self._named(line)
+        values = self.members(text, line=line)
+        try:
+            return self._codec.encode(values)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(
+                f"{self._place(line)}: {command_words(error.message)}",
+                column=error.column,
+                hint=error.hint,
+            ) from None
+
+    def members(self, text: str, *, line: int | None = None) -> dict[str, object]:
+        """Return what one row has, as values of its columns; other members stay as they are."""
+        where = self._place(line)
         # The parser would count the end of the line as another line.
         text = text.rstrip()
         try:
@@ -126,12 +138,7 @@ class JsonRows:
                 raise SchemaMismatch(
                     f"{where}: column {shown(column)}: {unfit.reason}", column=column
                 ) from None
-        try:
-            return self._codec.encode(values)
-        except SchemaMismatch as error:
-            raise SchemaMismatch(
-                f"{where}: {command_words(error.message)}", column=error.column, hint=error.hint
-            ) from None
+        return values
 
     def batch(self, rows: Sequence[bytes]) -> pa.RecordBatch:
         """Return encoded rows as a batch of the schema."""
@@ -185,18 +192,24 @@ class JsonRows:
         if rows:
             yield self._noted(rows, lines)
 
+    def _place(self, line: int | None) -> str:
+        return self._source if line is None else self._named(line)
+
     def _named(self, line: int) -> str:
         return f"{self._source}:{line}"
 
     def _line(self, content: bytes, line: int) -> bytes:
+        return self.row(self.text(content, line), line=line)
+
+    def text(self, content: bytes, line: int) -> str:
+        """Return a line as text; raises InvalidArgument."""
         try:
-            text = content.decode()
+            return content.decode()
         except UnicodeDecodeError as error:
             raise InvalidArgument(
                 f"{self._named(line)}: not UTF-8, at byte {error.start:,} of the line",
                 hint="Convert the file: iconv -t utf-8",
             ) from None
-        return self.row(text, line=line)
 
     def _noted(self, rows: list[bytes], lines: dict[int, bytes]) -> list[bytes]:
         self._rows_before += len(self._lines_given)

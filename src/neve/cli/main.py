@@ -2,7 +2,7 @@
 
     neve demo                 runs the demo of a checkout: examples/demo, not in the package
     neve create … set         tables of a lake by name
-    neve put … import         rows of a table
+    neve put … apply          rows of a table
     neve history … rollback   versions of a table
     neve flush … recover      upkeep of tables
     neve inspect wal FILE…    takes files apart
@@ -133,6 +133,9 @@ _COMMANDS: Final = {
     "scan": LazyCommand("neve.cli.row_commands", "scan", "Show many rows, or write them to a file"),
     "import": LazyCommand(
         "neve.cli.import_command", "import_rows", "Write the rows of a file: CSV, JSON, Parquet"
+    ),
+    "apply": LazyCommand(
+        "neve.cli.apply_command", "apply", "Apply a file of changes: upserts and deletes"
     ),
     "history": LazyCommand("neve.cli.history_commands", "history", "Show the versions of a table"),
     "changes": LazyCommand(

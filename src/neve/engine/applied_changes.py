@@ -17,7 +17,8 @@ ENGINE-16  A batch whose number is the last one is acknowledged and skipped; one
            refused.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -28,12 +29,13 @@ import pyarrow.compute as pc
 from neve.engine.row_input import Rows, arrow_batches, batches_of
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import PreparedBatch, WritePath, key_batch
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import Positions
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.memtable.memtable import Memtable
 from neve.model.display import shown
+from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
 
@@ -46,6 +48,9 @@ OPERATIONS: Final = {
     "-u": _SKIP,
 }
 """What an operation does, by its name in small letters."""
+KNOWN_OPERATIONS: Final = (
+    "Known are c, r, u, d, i, insert, update, upsert, delete, +I, +U, -U and -D"
+)
 _MEANINGS: Final = (_WRITE, _DELETE, _SKIP)
 _BATCH_MAX: Final = (1 << 63) - 1
 
@@ -83,11 +88,45 @@ class ChangeOptions:
         return OPERATIONS.get(operation.lower())
 
 
+Convert = Callable[[Any], object]
+"""Makes a value for a column out of one that is not NULL."""
+
+
 class ChangeRows(list[dict[str, object]]):
     """Changes as dicts, some of whose columns only say where a change came from."""
 
     position_columns: frozenset[str] = frozenset()
     """Columns that are dropped where the table does not have them."""
+    converters: Callable[[TableSchema], Mapping[str, Convert]] | None = None
+    """Returns how values of the feed become values of a table, by column."""
+
+
+class UnknownOperation(InvalidArgument):
+    """An operation without a meaning; `row` is the first change that has one, counted from 0."""
+
+    def __init__(self, operation: object, *, row: int, more: int) -> None:
+        others = f" and {more:,} more" if more else ""
+        super().__init__(
+            f"operation {shown(operation)} of change {row:,}{others} is unknown",
+            hint=f"{KNOWN_OPERATIONS}; pass operations={{name: 'upsert', 'delete' or 'skip'}} for "
+            "others",
+        )
+        self.operation = operation
+        self.row = row
+        self.more = more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOutcome:
+    """What a batch of changes did."""
+
+    sequence: int
+    """The last sequence number of the table."""
+    rows_written: int = 0
+    rows_deleted: int = 0
+    """Keys that the batch deletes, whether they had a row or not."""
+    is_repeat: bool = False
+    """Whether this batch of the application was applied before, so that nothing was written."""
 
 
 class AppliedChanges:
@@ -98,36 +137,43 @@ class AppliedChanges:
 
     def apply(
         self, changes: Rows, options: ChangeOptions, application: tuple[str, int] | None
-    ) -> int:
-        """Write the changes as one batch; returns the last sequence number."""
+    ) -> ApplyOutcome:
+        """Write the changes as one batch."""
         engine = self._engine
         writer = engine.writer
         if application is not None:
             _check_batch(*application)
             if self._is_done(*application):
-                return engine.current.sequence
-        write = prepare(changes, options, writer.path, application)
-        if write is None:
-            return engine.current.sequence
+                return ApplyOutcome(sequence=engine.current.sequence, is_repeat=True)
+        prepared = prepare(changes, options, writer.path, application)
+        if prepared is None:
+            return ApplyOutcome(sequence=engine.current.sequence)
+        write, written, deleted = prepared
 
         def decide() -> PreparedBatch | None:
             assert application is not None
             return None if self._is_done(*application) else write
 
         if application is None:
-            return writer.write(write)
-        sequence = engine.once_more(lambda: writer.write(decide))
-        return engine.current.sequence if sequence is None else sequence
+            sequence: int | None = writer.write(write)
+        else:
+            sequence = engine.once_more(lambda: writer.write(decide))
+        if sequence is None:
+            return ApplyOutcome(sequence=engine.current.sequence, is_repeat=True)
+        return ApplyOutcome(sequence=sequence, rows_written=written, rows_deleted=deleted)
 
     def last_batch(self, application: str) -> int | None:
         """Return the last batch of an application, in memory or committed."""
         HeadChange(application=(application, 0))  # refuses what cannot be a name
-        for memtable in self._engine.current.view.memtables:
-            found = memtable.applied.get(application)
-            if found is not None:
-                return found
+        in_memory = [
+            memtable.applied[application]
+            for memtable in self._engine.current.view.memtables
+            if application in memtable.applied
+        ]
+        # A job may have committed a later batch than those in memory.
         versions = self._engine.parts.versions
-        return versions.last_batch_in(versions.store.read(), application)
+        committed = versions.last_batch_in(versions.store.read(), application)
+        return max(in_memory if committed is None else [*in_memory, committed], default=None)
 
     def _is_done(self, application: str, batch: int) -> bool:
         last = self.last_batch(application)
@@ -138,8 +184,7 @@ class AppliedChanges:
         raise InvalidArgument(
             f"batch {batch:,} of {application!a} comes after its batch {last:,}, which is applied",
             path=self._engine.parts.paths.root,
-            hint="An application counts its batches up: `last_batch` says where to go on. One "
-            "that starts over needs another app_id",
+            hint=Wording(Phrase.COUNT_BATCHES_UP, last=last),
         )
 
 
@@ -162,8 +207,11 @@ def newest_changes(
 
 def prepare(
     changes: Rows, options: ChangeOptions, path: WritePath, application: tuple[str, int] | None
-) -> PreparedBatch | None:
-    """Check changes and make one write of them; None when there is nothing to write."""
+) -> tuple[PreparedBatch, int, int] | None:
+    """Check changes and make one write of them; None when there is nothing to write.
+
+    Return how many rows it writes and how many it deletes, too.
+    """
     (upserts, upsert_keys), (deletes, delete_keys) = newest_changes(changes, options, path)
     logged: list[Change] = []
     if upserts.num_rows:
@@ -183,7 +231,7 @@ def prepare(
             last = sequence + len(upsert_keys) + len(delete_keys)
             memtable.note_applied(last, *application)
 
-    return PreparedBatch(path.encoded(logged), apply)
+    return PreparedBatch(path.encoded(logged), apply), len(upsert_keys), len(delete_keys)
 
 
 class _DictChanges:
@@ -211,6 +259,8 @@ class _DictChanges:
         extra = frozenset((options.op, *options.order_by))
         if isinstance(changes, ChangeRows):
             extra |= changes.position_columns
+            if changes.converters is not None:
+                given = _converted(given, changes.converters(self._schema))
         self._dropped = frozenset(name for name in extra if name not in self._schema)
         self._given = given
         self.places = _places(meanings)
@@ -218,12 +268,16 @@ class _DictChanges:
     def written(self) -> pa.RecordBatch:
         """Return the rows that are written, in the table's schema."""
         dropped = self._dropped
-        rows = [
-            {name: value for name, value in self._given[place].items() if name not in dropped}
-            for place in self.places[0].tolist()
-        ]
-        batches = list(batches_of(rows, self._path.context.codec))
-        return _joined(batches, self._schema.arrow_schema)
+        codec = self._path.context.codec
+        rows: list[bytes] = []
+        for place in self.places[0].tolist():
+            change = self._given[place]
+            try:
+                rows.append(codec.encode({name: change[name] for name in change.keys() - dropped}))
+            except SchemaMismatch as error:
+                error.row = place
+                raise
+        return codec.decode_many(rows)
 
     def deleted(self) -> pa.RecordBatch:
         """Return the key columns of the rows that are deleted."""
@@ -236,7 +290,17 @@ class _DictChanges:
                     raise _without_column(name, "key", place)
             keys.append(tuple(row[name] for name in names))
         single = len(names) == 1
-        return key_batch([key[0] if single else key for key in keys], self._path.context)
+        context = self._path.context
+        try:
+            return key_batch([key[0] if single else key for key in keys], context)
+        except SchemaMismatch:
+            for place, key in zip(self.places[1].tolist(), keys, strict=True):
+                try:
+                    context.encode_key(key)
+                except SchemaMismatch as error:
+                    error.row = place
+                    raise
+            raise
 
     def order(self) -> list["pa.Array[Any]"]:
         """Return the order columns of all changes."""
@@ -284,14 +348,16 @@ class _ArrowChanges:
         rows = self._rows.select(names).take(self.places[0])
         if not rows.num_rows:
             return _joined([], self._schema.arrow_schema)
-        batches = list(batches_of(rows.combine_chunks(), self._path.context.codec))
+        with _counted_in(self.places[0]):
+            batches = list(batches_of(rows.combine_chunks(), self._path.context.codec))
         return _joined(batches, self._schema.arrow_schema)
 
     def deleted(self) -> pa.RecordBatch:
         """Return the key columns of the rows that are deleted."""
         if not len(self.places[1]):
             return key_batch([], self._path.context)
-        return key_batch(self._rows.take(self.places[1]), self._path.context)
+        with _counted_in(self.places[1]):
+            return key_batch(self._rows.take(self.places[1]), self._path.context)
 
     def order(self) -> list["pa.Array[Any]"]:
         """Return the order columns of all changes."""
@@ -302,6 +368,8 @@ class _ArrowChanges:
                     continue
                 raise _without_column(name, "order", None, self._rows.column_names)
             column = self._rows.column(name).combine_chunks()
+            if isinstance(column, pa.DictionaryArray):
+                column = column.dictionary_decode()
             if column.null_count:
                 raise _without_order(name, int(np.flatnonzero(column.is_null())[0]))
             found.append(column)
@@ -394,29 +462,49 @@ def _refuse_unknown(meanings: Sequence[str | None], operations: Sequence[object]
         return
     first = operations[unknown[0]]
     value = first.as_py() if isinstance(first, pa.Scalar) else first
-    more = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
-    raise InvalidArgument(
-        f"operation {shown(value)} of change {unknown[0]:,}{more} is unknown",
-        hint="Known are c, r, u, d, i, insert, update, upsert, delete, +I, +U, -U and -D; pass "
-        "operations={name: 'upsert', 'delete' or 'skip'} for others",
-    )
+    raise UnknownOperation(value, row=unknown[0], more=len(unknown) - 1)
+
+
+def _converted(
+    given: list[Mapping[str, object]], converters: Mapping[str, Convert]
+) -> list[Mapping[str, object]]:
+    return [
+        {
+            name: converters[name](value) if value is not None and name in converters else value
+            for name, value in change.items()
+        }
+        for change in given
+    ]
+
+
+@contextmanager
+def _counted_in(places: Positions) -> Iterator[None]:
+    """Count the row of an error among all changes, not among those of one kind."""
+    try:
+        yield
+    except SchemaMismatch as error:
+        if error.row is not None:
+            error.row = int(places[error.row])
+        raise
 
 
 def _without_column(
     name: str, role: str, place: int | None, names: Sequence[str] = ()
 ) -> SchemaMismatch:
-    where = "the changes have" if place is None else f"change {place:,} has"
+    where = "the changes have" if place is None else "a change has"
     return SchemaMismatch(
         f"{where} no {role} column {shown(name)}",
         column=name,
+        row=place,
         hint=known_names_hint(name, names) if names else "Name the column that has it",
     )
 
 
 def _without_order(name: str, place: int) -> SchemaMismatch:
     return SchemaMismatch(
-        f"change {place:,} has no value in order column {shown(name)}",
+        f"a change has no value in order column {shown(name)}",
         column=name,
+        row=place,
         hint="Each change needs one: without it, its age is unknown",
     )
 

@@ -34,7 +34,7 @@ from neve.inspect.page import clipped, wrapped
 from neve.inspect.shown_text import show_bytes, shown_text, value_to_text
 from neve.model.display import counted
 from neve.model.row_codec import describe_row
-from neve.wal.inspected_batch import Entry, InspectedBatch, RowsEntry
+from neve.wal.inspected_batch import AppliedEntry, Entry, InspectedBatch, RowsEntry
 from neve.wal.inspection import (
     Block,
     DamagedPart,
@@ -162,6 +162,8 @@ class RecordWords:
         for entry in batch.entries[:_ENTRIES_MAX]:
             if isinstance(entry, RowsEntry):
                 yield from self._rows(entry)
+            elif isinstance(entry, AppliedEntry):
+                yield self._applied(entry)
             else:
                 yield self._entry(entry)
         left = len(batch.entries) - _ENTRIES_MAX + batch.omitted_count
@@ -169,6 +171,11 @@ class RecordWords:
             yield Text(f"… {left:,} more entries", "dim")
         if batch.problem is not None:
             yield Text(f"not a batch: {self.plain(batch.problem)}", "bold red")
+
+    def _applied(self, entry: AppliedEntry) -> Text:
+        line = Text.assemble((f"sequence {entry.sequence:,}  ", "bold"), (entry.op, "magenta"))
+        words = f" {entry.batch:,} of {self.plain(entry.application)}"
+        return line.append(_clip(words, max(16, self._columns - len(line.plain))))
 
     def _entry(self, entry: Entry) -> Text:
         line = Text()

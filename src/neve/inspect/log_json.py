@@ -37,7 +37,7 @@ from neve.inspect.page import JsonDocument
 from neve.inspect.shown_text import Json, show_bytes, value_to_json
 from neve.model.arrow_types import field_id_of
 from neve.model.row_codec import describe_row
-from neve.wal.inspected_batch import Entry, InspectedBatch, RowsEntry
+from neve.wal.inspected_batch import AppliedEntry, Entry, InspectedBatch, RowsEntry
 from neve.wal.inspection import (
     Block,
     DamagedPart,
@@ -218,9 +218,11 @@ class LogJson:
             members["payload"] = {"hex": payload.hex()}
         return members
 
-    def _entry(self, entry: Entry | RowsEntry) -> Json:
+    def _entry(self, entry: Entry | RowsEntry | AppliedEntry) -> Json:
         if isinstance(entry, RowsEntry):
             return self._rows(entry)
+        if isinstance(entry, AppliedEntry):
+            return {**entry._asdict()}
         members: dict[str, Json] = {"op": entry.op, "tag": entry.tag, "sequence": entry.sequence}
         if entry.column_family is not None:
             members["column_family"] = entry.column_family

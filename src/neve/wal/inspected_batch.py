@@ -204,6 +204,16 @@ def read_prefixed(buffer: bytes, position: int) -> tuple[bytes, int]:
     return buffer[start:end], end
 
 
+class AppliedEntry(NamedTuple):
+    """The number of an application's batch, whose rows are the other entries."""
+
+    op: str
+    tag: int
+    sequence: int
+    application: str
+    batch: int
+
+
 class RowsEntry(NamedTuple):
     """One Arrow batch inside a write batch."""
 
@@ -236,7 +246,7 @@ class InspectedBatch:
     """Sequence number after the batch's last row; None when the batch cannot be read."""
     entry_count: int
     """Entries the frame announces."""
-    entries: tuple[Entry | RowsEntry, ...]
+    entries: tuple[Entry | RowsEntry | AppliedEntry, ...]
     omitted_count: int
     """Entries beyond ENTRIES_MAX."""
     stamps: Stamps | None
@@ -308,7 +318,7 @@ def _announced_count(payload: bytes) -> int:
     return int.from_bytes(payload[8:FRAME_BYTES], "little")
 
 
-def _entries(logged: LoggedBatch) -> Iterator[Entry | RowsEntry]:
+def _entries(logged: LoggedBatch) -> Iterator[Entry | RowsEntry | AppliedEntry]:
     # One step per entry of one record, at most ENTRIES_MAX.
     sequence: int = logged.sequence
     for change in logged.batch.changes[:ENTRIES_MAX]:
@@ -325,11 +335,7 @@ def _entries(logged: LoggedBatch) -> Iterator[Entry | RowsEntry]:
             case PartialRows(rows, field_ids):
                 yield RowsEntry("partial rows", Op.ARROW_PARTIAL, sequence, rows, field_ids)
             case AppliedBatch(application, number):
-                fields = (
-                    NamedBytes("application", application.encode()),
-                    NamedBytes("batch", str(number).encode()),
-                )
-                yield Entry("applied batch", Op.APPLIED_BATCH, sequence, None, fields)
+                yield AppliedEntry("applied batch", Op.APPLIED_BATCH, sequence, application, number)
             case _:
                 assert_never(change)
         sequence += change.row_count

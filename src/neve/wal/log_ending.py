@@ -19,7 +19,7 @@ from typing import Final
 
 from neve.errors import LimitExceeded, NeveError, Unavailable
 from neve.wal.durability import claims_after, cut_file, lost_rows
-from neve.wal.inspected_batch import InspectedBatch
+from neve.wal.inspected_batch import AppliedEntry, InspectedBatch
 from neve.wal.record_format import HEADER_BYTES, Dialect
 from neve.wal.segment_reader import TORN_TAIL, Damage, DamageKind, ReadAt, SegmentEnd, Stale
 
@@ -121,6 +121,8 @@ class EndingJudge:
         row_count = 0
         if batch.sequence is not None and batch.next_sequence is not None and not batch.problem:
             row_count = batch.next_sequence - batch.sequence
+            # The number of an application's batch takes a sequence number, and is not a row.
+            row_count -= sum(isinstance(entry, AppliedEntry) for entry in batch.entries)
         if self._stop is not None:
             self._records_behind += 1
             self._rows_behind += row_count

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from neve.cli.main import cli
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
-from neve.model.write_batch import UpsertRows
+from neve.model.write_batch import AppliedBatch, DeleteRows, UpsertRows
 from neve.wal.log_options import LogOptions
 from neve.wal.record_format import BLOCK_BYTES
 from tests.unit.wal.inspected_logs import (
@@ -302,6 +302,26 @@ def test_rows_of_neve_are_shown_by_field(tmp_path: Path) -> None:
         {"field_id": 1, "type": "long", "value": 7},
         {"field_id": 2, "type": "decimal(9,2)", "value": "1.25"},
     ]
+
+
+def test_the_number_of_an_applications_batch_is_shown_and_is_not_a_row(tmp_path: Path) -> None:
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2]})
+    number = AppliedBatch("or\x1bders", 1_234_567)
+    path = written(tmp_path, neve_log([UpsertRows(rows), DeleteRows(rows.slice(0, 1)), number]))
+
+    for drawing in (shown(path), shown(path, "--hex")):
+        assert "sequence 4  applied batch 1,234,567 of or\\x1bders\n" in drawing
+        assert "3 records · 3 rows · nothing damaged" in drawing
+    parsed = document(path)
+    assert parsed["records"][1]["batch"]["entries"][2] == {
+        "op": "applied batch",
+        "tag": 0x13,
+        "sequence": 4,
+        "application": "or\x1bders",
+        "batch": 1_234_567,
+    }
+    assert parsed["totals"]["rows"] == 3
+    assert parsed["records"][1]["batch"]["next_sequence"] == 5
 
 
 def test_json_says_whether_keys_and_values_are_text_or_hex(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -228,6 +229,44 @@ def test_a_batch_that_a_job_committed_is_known_to_the_writer() -> None:
         assert rows(table) == {1: 1}
 
 
+def test_a_batch_before_one_that_a_job_committed_is_refused_though_an_older_one_is_in_memory() -> (
+    None
+):
+    with a_catalog() as lake:
+        table = a_table(lake)
+        table.apply([change("c", 1, 1)], app_id="feed", batch=5)
+        with lake.bulk("a.b", app_id="feed", batch=9) as job:
+            job.upsert([{"id": 2, "v": 1, "text": ""}])
+
+        assert table.last_batch("feed") == 9
+        with pytest.raises(InvalidArgument, match="batch 7 of 'feed' comes after its batch 9"):
+            table.apply([change("c", 3, 1)], app_id="feed", batch=7)
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_a_wrong_row_is_counted_among_all_changes(table: neve.Table, form: object) -> None:
+    def row_of(*changes: dict[str, object]) -> object:
+        with pytest.raises(SchemaMismatch) as refused:
+            table.apply(form(list(changes)), order_by="lsn")  # type: ignore[operator]
+        return refused.value.row
+
+    good = change("d", 1, lsn=1)
+    assert row_of(good, {**change("c", 2, lsn=1), "id": None}) == 1
+    assert row_of(change("c", 2, lsn=1), good, {**good, "id": None}) == 2
+    assert row_of(good, {**good, "lsn": None}) == 1
+    assert row_of({**good, "other": 1}, change("c", 2, lsn=1, other=1)) in {None, 1}
+
+
+def test_an_order_may_be_a_column_of_categories(table: neve.Table) -> None:
+    changes = as_arrow([change("u", 1, 9, lsn="b"), change("u", 1, 1, lsn="a")])
+    place = changes.column_names.index("lsn")
+    encoded = changes.set_column(place, "lsn", changes["lsn"].dictionary_encode())
+
+    table.apply(encoded, order_by="lsn")
+
+    assert rows(table) == {1: 9}
+
+
 def test_a_reader_sees_the_number_beside_the_writer(tmp_path: Path) -> None:
     with neve.open(tmp_path) as lake:
         table = lake.create_table("a.t", schema=SCHEMA, primary_key="id")
@@ -343,6 +382,43 @@ def test_values_of_debeziums_types_become_what_they_mean() -> None:
         "01:00:00",
     ]
     assert found["n"] is None
+
+
+def test_json_without_a_schema_means_what_the_columns_of_the_table_say(tmp_path: Path) -> None:
+    columns = {
+        "id": "uuid!",
+        "price": "decimal(9,2)",
+        "rate": "double",
+        "day": "date",
+        "at": "timestamptz",
+        "raw": "binary",
+    }
+    key = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
+    row = {
+        "id": key,
+        "price": "12.34",
+        "rate": 1.5,
+        "day": 19_000,
+        "at": "2024-01-31T12:00:00Z",
+        "raw": "AP8=",
+    }
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("a.t", schema=columns, primary_key="id")
+        table.apply(neve.cdc.debezium(json.dumps(envelope("c", row))))
+
+        found = table.get(UUID(key))
+        assert found is not None
+        assert [str(found[name]) for name in ("price", "rate", "day", "at", "raw")] == [
+            "12.34",
+            "1.5",
+            "2022-01-08",
+            "2024-01-31 12:00:00+00:00",
+            "b'\\x00\\xff'",
+        ]
+        with pytest.raises(SchemaMismatch, match="expected a Decimal, got str"):
+            table.apply(neve.cdc.debezium(json.dumps(envelope("c", {**row, "price": "much"}))))
+        table.apply(neve.cdc.debezium(json.dumps(envelope("d", {"id": key}))))
+        assert table.get(UUID(key)) is None
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ layers: setup
 	$(BIN)/lint-imports
 
 tidy: setup
-	@echo "== tidy: the code's own shape"
-	$(BIN)/pytest -q tests/architecture
+	@echo "== tidy: the code's own shape and its English; \`make test\` also runs every page"
+	$(BIN)/pytest -q -n $(WORKERS) tests/architecture/test_tidy.py tests/architecture/test_english.py tests/architecture/test_architecture_page.py
 
 format: setup ## format and fix what can be fixed
 	$(BIN)/ruff format .

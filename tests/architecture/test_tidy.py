@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,11 @@ LAZY_PLACES = {
 }
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def neve_path(path: Path) -> str:
     return str(path.relative_to(ROOT / "src" / "neve"))
 
@@ -76,7 +82,7 @@ def test_a_module_is_small_and_says_what_it_is(path: Path) -> None:
 def test_a_function_fits_on_a_screen(path: Path) -> None:
     long = [
         f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
-        for node in functions(ast.parse(path.read_text()))
+        for node in functions(tree_of(path))
         if node.end_lineno is not None and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
     ]
 
@@ -85,7 +91,7 @@ def test_a_function_fits_on_a_screen(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_id)
 def test_neve_is_imported_at_the_top_and_never_behind_type_checking(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     inside = [
         ast.unparse(node)
         for function in functions(tree)
@@ -105,7 +111,7 @@ def test_nothing_that_reads_a_table_can_run_code(path: Path) -> None:
     banned = {"eval", "exec", "compile", "__import__"}
     called = {
         node.func.id
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
 
@@ -116,7 +122,7 @@ def test_a_package_file_only_re_exports() -> None:
     for path in SOURCES:
         if path.name != "__init__.py" or neve_path(path) in LAZY_PLACES:
             continue
-        body = ast.parse(path.read_text()).body
+        body = tree_of(path).body
         assert all(
             isinstance(node, ast.ImportFrom | ast.Expr)
             or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
@@ -149,10 +155,11 @@ def test_no_file_names_a_place_on_one_machine() -> None:
     assert not found
 
 
-def imported(tree: ast.Module) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Return the modules that a module imports, at once or later."""
-    found = set()
-    for node in ast.walk(tree):
+    found: set[str] = set()
+    for node in ast.walk(tree_of(path)):
         match node:
             case ast.Import(names=names):
                 found |= {name.name for name in names}
@@ -166,7 +173,7 @@ def imported(tree: ast.Module) -> set[str]:
                 found.add(name)
             case _:
                 pass
-    return found
+    return frozenset(found)
 
 
 def package_of(path: Path) -> str:
@@ -189,9 +196,7 @@ def test_a_library_of_others_has_one_door(library: str) -> None:
         module_id(path)
         for path in SOURCES
         if package_of(path) not in DOORS[library]
-        and any(
-            f"{name}.".startswith(f"{library}.") for name in imported(ast.parse(path.read_text()))
-        )
+        and any(f"{name}.".startswith(f"{library}.") for name in imported(path))
     }
 
     assert not inside
@@ -201,7 +206,7 @@ def test_a_constructor_has_few_parameters() -> None:
     long = [
         f"{module_id(path)}: {owner.name} takes {count}"
         for path in SOURCES
-        for owner in ast.walk(ast.parse(path.read_text()))
+        for owner in ast.walk(tree_of(path))
         if isinstance(owner, ast.ClassDef)
         for node in owner.body
         if isinstance(node, ast.FunctionDef) and node.name == "__init__"
@@ -214,7 +219,7 @@ def test_a_constructor_has_few_parameters() -> None:
 def test_a_small_module_has_more_than_one_importer() -> None:
     importers: dict[str, set[str]] = {}
     for path in SOURCES:
-        for name in imported(ast.parse(path.read_text())):
+        for name in imported(path):
             importers.setdefault(name, set()).add(module_id(path))
     small = [
         module_id(path)

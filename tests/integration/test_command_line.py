@@ -134,7 +134,7 @@ def test_what_the_library_logs_is_shown_only_when_asked_for() -> None:
 
 INTERRUPTED_WHILE_LOADING: Final = """
 import importlib, os, signal, sys
-from neve.cli import entry
+from neve import __main__ as entry
 load, wanted = importlib.import_module, sys.argv.pop(1)
 def interrupted(name):
     if name == wanted:

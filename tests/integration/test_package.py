@@ -102,7 +102,7 @@ def test_the_metadata_say_what_a_release_needs(built: Built, project: dict[str, 
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert set(metadata.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
     assert re.fullmatch(
-        r"\[console_scripts\]\nneve = neve\.cli\.\w+:main\n",
+        r"\[console_scripts\]\nneve = neve\.__main__:main\n",
         built_package.entry_points_of(built.wheel),
     )
 

@@ -227,9 +227,10 @@ _ENDING: Final = """
 
     ## Beside a writer
 
-    Commands that read work beside a writer, and so do `neve tag`, `neve set` and `neve evolve`.
-    Those that write rows or files need the table's lock: exit code 4 says that another process has
-    it. A lake that is not there is an error; only `neve create` and `neve demo` make one.
+    Commands that read work beside a writer, and so do `neve tag`, `neve consumers`, `neve set` and
+    `neve evolve`. Those that write rows or files need the table's lock: exit code 4 says that
+    another process has it. A lake that is not there is an error; only `neve create` and `neve demo`
+    make one.
 
     ## Tables
 

@@ -81,6 +81,11 @@ class Phrase(StrEnum):
         "Changes are kept from since={oldest} on; to start again, scan version {oldest} and go on "
         "from there"
     )
+    RESTART_CONSUMER = (
+        "Remove the consumer with drop_consumer({name!a}), or pass since={oldest} or later to "
+        "start it again there"
+    )
+    LIST_CONSUMERS = "`consumers()` lists them"
     # Writers and storage
     OPEN_AGAIN = "Open the table again"
     CLOSE_THAT_WRITER = (

@@ -63,7 +63,7 @@ TABLE_SURFACE = {
     "writing": "put upsert apply last_batch put_if_absent compare_and_put delete delete_many "
     "delete_where",
     "reading": "get get_many scan snapshot at changes follow",
-    "history": "history files stats leases tag remove_tag rollback",
+    "history": "history files stats leases consumers drop_consumer tag remove_tag rollback",
     "definition": "evolve set_properties iceberg_metadata name table_id uuid location properties "
     "format_version retention version schema primary_key spec sort_order",
     "maintenance": "flush compact expire collect_garbage verify recovery refresh close",

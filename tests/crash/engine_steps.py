@@ -202,6 +202,26 @@ def tag(world: World, rng: Random) -> None:
     world.model.tag("kept", number)
 
 
+def consume(world: World, rng: Random) -> None:
+    """Read the changes as a consumer, which sometimes ends before it has read all."""
+    world.check_versions()
+    oldest = world.table._open.stored.versions.head().oldest_version
+    start = world.model.consumers.get("feed", 0 if oldest == 1 else oldest)
+    reader = world.table.changes(consumer="feed")
+    before = {row["name"]: row["position"] for row in world.table.consumers().to_pylist()}
+    if not start <= before["feed"] <= world.table.version:
+        raise Violation(f"the consumer is at {before['feed']}, and was at {start}")
+    world.model.consume("feed", start)
+    if rng.random() < 0.3:
+        for _ in zip(range(rng.choice((0, 1))), reader, strict=False):
+            pass
+        return
+    told = [row["_commit_version"] for row in reader.read_all().to_pylist()]
+    if any(not before["feed"] < number <= world.table.version for number in told):
+        raise Violation(f"a consumer at {before['feed']} is told of {set(told)}")
+    world.model.consume("feed", world.table.version)
+
+
 def rollback(world: World, rng: Random) -> None:
     world.check_versions()
     to = rng.choice(sorted(world.model.versions))
@@ -337,6 +357,7 @@ WORK: Final[Mapping[Step, int]] = {
     repartition: 1,
     rollback: 1,
     tag: 1,
+    consume: 1,
     expire: 1,
     collect_garbage: 2,
     give_back_space: 1,

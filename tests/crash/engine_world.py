@@ -289,6 +289,10 @@ class World:
         pinned = missing & set(self.model.tags.values())
         if pinned:
             raise Violation(f"versions {sorted(pinned)} are gone in spite of their tags")
+        unread = min(self.model.consumers.values(), default=max(numbers))
+        lost = [number for number in missing if number >= max(unread, 1)]
+        if lost:
+            raise Violation(f"versions {lost} are gone, and a consumer has read up to {unread}")
         self.model.expire(missing)
 
     def check_origins(self, version: Version) -> None:

@@ -5,7 +5,8 @@ already. So a promise is checked at the very call that would break it:
 
     a segment is created    Versions follow each other without gap or fork; each job is committed
                             once, by the epoch it was made in; the rows are those before, changed by
-                            this job alone; every file it brings is there; tagged Versions stay
+                            this job alone; every file it brings is there; tagged Versions stay,
+                            and so does what consumers have not read; no position moves back
     a file is deleted       no retained or tagged Version reaches it, no live intent announced it,
                             no reader who may rely on a lease reads it
 """
@@ -22,6 +23,7 @@ from neve.manifest.json_document import Document
 from neve.manifest.leases import HeldLease
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import (
+    CONSUMER_PREFIX,
     GARBAGE_PREFIX,
     HEAD_KEY,
     INTENT_PREFIX,
@@ -123,6 +125,8 @@ class Truth:
         records = decode_segment(payload, number=number, path=f"{SEGMENTS}{number:020}").records
         made = sorted(key for key, value in records.items() if value and _is_new(key, self.entries))
         for key, value in records.items():
+            if key.startswith(CONSUMER_PREFIX):
+                self._follow_consumer(key, value)
             if value is None:
                 self.entries.pop(key, None)
             else:
@@ -141,6 +145,16 @@ class Truth:
         for key, value in self.entries.items():
             if key.startswith(TAG_PREFIX) and int(value) not in retained:
                 raise Violation(f"{key} is of version {int(value)}, and {retained} are kept")
+            # No run lasts for as long as a consumer keeps history.
+            if key.startswith(CONSUMER_PREFIX):
+                needed = max(_position_in(key, value), 1)
+                if needed < self.head.oldest_version:
+                    raise Violation(f"{key} needs version {needed}, and {retained} are kept")
+
+    def _follow_consumer(self, key: str, value: bytes | None) -> None:
+        before = self.entries.get(key)
+        if before and value and _position_in(key, value) < _position_in(key, before):
+            raise Violation(f"{key} went back from {before!r} to {value!r}")
 
     def _follow_edit(self, payload: bytes, before: TableHead | None) -> None:
         edit = decode_edit(payload, path="truth")
@@ -215,6 +229,10 @@ class Truth:
         """Keys of work that is neither done nor given up."""
         prefixes = (INTENT_PREFIX, GARBAGE_PREFIX, "abandoned/")
         return [key for key in self.entries if key.startswith(prefixes)]
+
+
+def _position_in(key: str, payload: bytes) -> int:
+    return Document.read(payload, format_number=1, path=key).integer("position")
 
 
 def _is_new(key: str, entries: Mapping[str, bytes]) -> bool:

@@ -1,10 +1,11 @@
 """Many processes on one table, at every call of which anything may happen.
 
-One seed is one run: writers that carry their changes over each other's, compactors, rollbacks and
-tags, readers with leases, and collectors, as threads of an `Interleaving`, each with its own handle
-of the real code. At every call to the objects another actor may go on, the actor may die or fall
-asleep, the answer may be lost, be late or belong to a request that is delivered twice, and time may
-pass: leases and intents end while their holders sleep. Clocks differ, by less than they may.
+One seed is one run: writers that carry their changes over each other's, compactors, rollbacks,
+tags and consumers, readers with leases, and collectors, as threads of an `Interleaving`, each with
+its own handle of the real code. At every call to the objects another actor may go on, the actor may
+die or fall asleep, the answer may be lost, be late or belong to a request that is delivered twice,
+and time may pass: leases and intents end while their holders sleep. Clocks differ, by less than
+they may.
 
 `Truth` checks each commit and each deletion when it happens. Checked here, besides:
 
@@ -304,10 +305,32 @@ class TableWorld(TroubledWorld):
                 self.attempt(desk, job, partial(self.roll_back, desk, job))
                 continue
             with suppress(NotFound, *GAVE_UP):
-                if choice < 0.8:
+                if choice < 0.6:
                     desk.work.tag("x", self._some_number(desk))
-                else:
+                elif choice < 0.7:
                     desk.work.remove_tag("x")
+                else:
+                    self._consume(desk)
+
+    def _consume(self, desk: Desk) -> None:
+        """Read the changes as a consumer does, which sometimes dies before it has read all."""
+        if self.rng.random() < 0.2:
+            desk.work.drop_consumer("c")
+            return
+        consumer = desk.work.begin_consumer("c")
+        newest = desk.versions.head().current_version
+        session = desk.store.read()
+        for number in range(consumer.position + 1, newest + 1):
+            try:
+                desk.versions.edit_in(session, number)
+            except NotFound as error:
+                # Another one of the same name has read it, or dropped the consumer.
+                known = {each.name: each for each in desk.work.consumers_in(session)}
+                if "c" in known and known["c"].position < number:
+                    raise Violation(f"a consumer at {consumer.position} lost {number}") from error
+                return
+        if self.rng.random() < 0.8:
+            desk.work.advance_consumer(consumer, newest)
 
     def _some_number(self, desk: Desk) -> int:
         with suppress(*GAVE_UP):

@@ -29,6 +29,7 @@ from tests.crash.engine_steps import (
     compact_full,
     compact_while_flushing,
     compare_and_put,
+    consume,
     delete_many,
     evolve,
     expire,
@@ -59,7 +60,7 @@ PUBLISHED_EVERY = 6
 
 EVERYTHING: tuple[Step, ...] = (
     *(upsert, put, flush, delete_many, put, roll, upsert, flush_once, flush),
-    *(compact_while_flushing, tag, rollback, compact_full, expire, collect_garbage),
+    *(compact_while_flushing, tag, consume, rollback, compact_full, expire, collect_garbage),
     *(put, give_back_space, put, give_back_space, reopen, upsert, flush),
     *(upsert_columns, evolve, put_if_absent, roll, upsert_columns, compare_and_put, evolve),
     *(put, flush_once, evolve, upsert, compact_full, reopen),

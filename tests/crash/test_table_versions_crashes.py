@@ -1,4 +1,4 @@
-"""A table's Versions under power cuts: create, commit, tag, expire, collect, checkpoint.
+"""A table's Versions under power cuts: create, commit, tag, consume, expire, collect, checkpoint.
 
 The life knows what was acknowledged and what was under way. After a power cut the table may be as
 acknowledged, or one step further; nothing else. Data files are real objects, so that deleting one
@@ -54,6 +54,8 @@ class Promised:
     """Of Versions that are there: from the oldest to the current one, and tagged ones."""
     oldest: int = 0
     tags: dict[str, int] = field(default_factory=dict)
+    consumers: dict[str, int] = field(default_factory=dict)
+    """Positions, by name."""
     epoch: int = 0
     jobs: set[str] = field(default_factory=set)
 
@@ -114,6 +116,7 @@ def read_table(bench: TableBench, life: Life) -> Promised:
     except NotFound:
         return Promised()
     versions = {version.number: version for version in bench.versions.list_versions()}
+    session = bench.store.read()
     tags = bench.work.tags()
     versions |= {number: bench.versions.version(number) for number in tags.values()}
     if bench.versions.snapshot_latest().version != versions[head.current_version]:
@@ -127,6 +130,7 @@ def read_table(bench: TableBench, life: Life) -> Promised:
         shapes={number: shape_of(version) for number, version in versions.items()},
         oldest=head.oldest_version,
         tags=tags,
+        consumers={each.name: each.position for each in bench.work.consumers_in(session)},
         epoch=head.writer_epoch,
         jobs={job for job in jobs if bench.versions.committed_before(HeadChange(job_id=job))},
     )
@@ -142,7 +146,10 @@ def live(disk: Disk, life: Life, seed: int, *, steps: int = 9) -> None:
         promised.oldest = 1
         bench.create()
         life.end()
-    acts = (commit, commit, commit, commit_job, tag, remove_tag, expire, expire, delete, take_over)
+    acts = (
+        *(commit, commit, commit, commit_job, tag, remove_tag, consume, consume, drop_consumer),
+        *(expire, expire, delete, take_over),
+    )
     for _ in range(steps):
         rng.choice(acts)(bench, life, rng)
         if rng.random() < 0.25:
@@ -154,7 +161,10 @@ def script(disk: Disk, life: Life, seed: int) -> None:
     rng = Random(seed)
     live(disk, life, seed, steps=0)
     bench = check_table(disk, life, seed + 1)
-    for act in (commit, commit_job, tag, commit, expire, delete, commit, remove_tag, expire):
+    for act in (
+        *(commit, commit_job, tag, consume, commit, expire, delete, commit, remove_tag, expire),
+        *(consume, expire, drop_consumer, commit, expire),
+    ):
         act(bench, life, rng)
     bench.checkpoint_and_collect()
     delete(bench, life, rng)
@@ -249,10 +259,39 @@ def _drop_if_untagged(promised: Promised, number: int | None) -> None:
         del promised.shapes[number]
 
 
+def consume(bench: TableBench, life: Life, rng: Random) -> None:
+    """Begin a consumer, or read on; sometimes it ends before it has read all."""
+    name = rng.choice("xy")
+    if name not in life.acknowledged.consumers:
+        promised = life.begin()
+        promised.consumers[name] = 0 if promised.oldest == 1 else promised.oldest
+    begun = bench.work.begin_consumer(name)
+    if life.under_way is not None:
+        life.end()
+    if begun.position != life.acknowledged.consumers[name]:
+        raise Violation(f"consumer {name} is at {begun}, of {life.acknowledged.consumers}")
+    if rng.random() < 0.7:
+        promised = life.begin()
+        promised.consumers[name] = promised.current
+        bench.work.advance_consumer(begun, promised.current)
+        life.end()
+
+
+def drop_consumer(bench: TableBench, life: Life, rng: Random) -> None:
+    if not life.acknowledged.consumers:
+        return
+    name = rng.choice(sorted(life.acknowledged.consumers))
+    del life.begin().consumers[name]
+    bench.work.drop_consumer(name)
+    life.end()
+
+
 def expire(bench: TableBench, life: Life, rng: Random) -> None:
     keep_last = rng.randint(1, 3)
     promised = life.begin()
-    promised.oldest = max(promised.oldest, promised.current - keep_last + 1)
+    needed = [max(position, 1) for position in promised.consumers.values()]
+    retained = min([promised.current - keep_last + 1, *needed])
+    promised.oldest = max(promised.oldest, retained)
     kept = set(promised.tags.values())
     promised.shapes = {
         number: shape
@@ -363,20 +402,27 @@ def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None
 
 
 def test_a_table_that_lost_what_was_acknowledged_is_noticed() -> None:
-    """The check has teeth: a commit taken back, a deleted file and a lost tag are violations."""
+    """The check has teeth: what was acknowledged and is gone is a violation."""
     noticed = 0
-    for damage in ("segment", "file", "tag"):
+    for damage in ("segment", "file", "tag", "consumer", "position"):
         disk = SimulatedDisk()
         life = Life()
         script(disk, life, 0)
         bench = open_bench(disk, Life(), 7)
         rng = Random(1)
         tag(bench, life, rng)
+        for _ in range(4):
+            consume(bench, life, rng)
         commit(bench, life, rng)
         if damage == "segment":
             life.acknowledged.shapes[life.acknowledged.current + 1] = {}
         elif damage == "file":
             bench.objects.delete(next(iter(bench.versions.snapshot_latest().version.files)))
+        elif damage == "consumer":
+            bench.work.drop_consumer(next(iter(life.acknowledged.consumers)))
+        elif damage == "position":
+            name = next(iter(life.acknowledged.consumers))
+            life.acknowledged.consumers[name] -= 1
         else:
             bench.work.remove_tag(next(iter(life.acknowledged.tags)))
         try:
@@ -384,4 +430,4 @@ def test_a_table_that_lost_what_was_acknowledged_is_noticed() -> None:
         except Violation:
             noticed += 1
 
-    assert noticed == 3
+    assert noticed == 5

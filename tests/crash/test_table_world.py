@@ -12,6 +12,7 @@ from neve.manifest.sessions import ReadSession, WriteSession
 from neve.manifest.table_garbage import GcPlan, TableGarbage
 from neve.manifest.table_head import HeadChange, TableHead
 from neve.manifest.table_versions import TableVersions
+from neve.manifest.writer_state import Consumer, WriterState
 from tests.conftest import Record
 from tests.crash.table_world import Crew, TableWorld
 from tests.crash.troubled_world import Weather, on_one_core, violation_of
@@ -146,6 +147,28 @@ def files_are_listed_after_the_state_is_read(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(table_garbage, "TableGarbage", ReadsTheStateFirst)
 
 
+def a_plan_does_not_look_again_for_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that begins between plan and apply loses what it began with."""
+
+    class AppliesBlindly(TableGarbage):
+        def apply_gc_plan(self, plan: GcPlan) -> str | None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(self, "_holding_consumers", lambda *_, **__: ())
+                return super().apply_gc_plan(plan)
+
+    monkeypatch.setattr(table_garbage, "TableGarbage", AppliesBlindly)
+
+
+def a_consumer_is_moved_by_any_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader that came less far ends last, and moves the position back."""
+
+    def advance(self: WriterState, begun: Consumer, position: int) -> None:
+        moved = replace(begun, position=position)
+        self._store.transact(lambda session: session.put("consumer/c", moved.encode()))
+
+    monkeypatch.setattr(WriterState, "advance_consumer", advance)
+
+
 def drawn_worlds(seed: int) -> TableWorld:
     return TableWorld(seed)
 
@@ -164,6 +187,12 @@ def repeating_worlds(seed: int) -> TableWorld:
     return TableWorld(seed, weather=weather, crew=Crew(clerks=0, readers=0, collectors=2))
 
 
+def consuming_worlds(seed: int) -> TableWorld:
+    """Worlds in which consumers begin and move under collectors that sleep."""
+    weather = Weather(fault=0.0, death=0.0, sleep=0.1, sleep_at_slots=0.1, waking=0.1)
+    return TableWorld(seed, weather=weather, crew=Crew(clerks=3, readers=0, collectors=2))
+
+
 @pytest.mark.parametrize(
     ("mutate", "worlds"),
     [
@@ -173,6 +202,8 @@ def repeating_worlds(seed: int) -> TableWorld:
         (a_commit_does_not_ask_for_its_intent, drawn_worlds),
         (a_commit_does_not_ask_for_its_epoch, drawn_worlds),
         (files_are_listed_after_the_state_is_read, repeating_worlds),
+        (a_plan_does_not_look_again_for_consumers, consuming_worlds),
+        (a_consumer_is_moved_by_any_reader, consuming_worlds),
     ],
 )
 def test_a_table_with_one_rule_left_out_is_caught(

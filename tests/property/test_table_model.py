@@ -21,6 +21,7 @@ from neve.engine.snapshot import Snapshot
 from neve.errors import NeveError, NotFound
 from neve.jobs.maintenance import rollback_edit
 from neve.manifest.leases import Leases
+from neve.manifest.writer_state import Consumer
 from neve.memtable.memtable import Memtable
 from neve.model.version import Version, VersionEdit
 from neve.read.change_plan import CommitChanges, plan_changes
@@ -452,6 +453,10 @@ def tells_of_no_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("neve.engine.change_feed.plan_changes", plan)
 
 
+def expires_what_consumers_have_not_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Consumer, "holds", lambda _consumer, _head, _now_ms: False)
+
+
 BUGS: Final = (
     flushes_without_marking,
     compacts_over_marks_that_came_meanwhile,
@@ -465,6 +470,7 @@ BUGS: Final = (
     believes_what_is_expected,
     tells_of_compactions,
     tells_of_no_deletes,
+    expires_what_consumers_have_not_read,
 )
 
 

@@ -28,6 +28,7 @@ from neve.catalog.version_view import (
     PartitionWords,
     VersionStats,
     VersionView,
+    list_consumers,
     list_history,
     summed_commits,
 )
@@ -47,6 +48,7 @@ from neve.manifest.documents import Lease
 from neve.manifest.table_head import HEAD_KEY, HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
+from neve.manifest.writer_state import Consumer
 from neve.model.display import counted, shown_moment
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
@@ -187,6 +189,24 @@ class CatalogTable(KeptInProcess):
         """Return the leases that readers hold now; each keeps Versions and their files."""
         found = self.stored.leases(known_ms=self._seen.state.head.last_transaction_ms)
         return tuple(sorted(found, key=lambda lease: (lease.version, lease.taken_ms)))
+
+    def consumers(self) -> pa.Table:
+        """Return the named consumers of the change feed, and whether each keeps history now."""
+        state = self._seen.state
+        found = self.stored.work.consumers_in(state.session)
+        return list_consumers(found, state.head, now_ms=self._stores.clock.now_ms())
+
+    def holding_consumers(self) -> tuple[Consumer, ...]:
+        """Return the consumers that keep history now, the one that keeps most first."""
+        state, now_ms = self._seen.state, self._stores.clock.now_ms()
+        found = self.stored.work.consumers_in(state.session)
+        holding = [each for each in found if each.holds(state.head, now_ms)]
+        return tuple(sorted(holding, key=lambda each: (each.position, each.name)))
+
+    def drop_consumer(self, name: str) -> None:
+        """Remove a consumer; what it kept may expire. Raises NotFound."""
+        self._stores.check_writable()
+        self.stored.work.drop_consumer(name)
 
     def at(
         self,

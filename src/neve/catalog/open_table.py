@@ -101,6 +101,11 @@ class OpenTable(CatalogTable):
                 hint="Open it without read_only, or use the `neve` command beside its writer",
             )
 
+    def check_may_consume(self) -> None:
+        """Raise when no consumer can be stored; a table that is open for reading may store it."""
+        self.check_not_closed()
+        self._stores.check_writable()
+
     def close(self) -> None:
         """End this handle, once. Unflushed rows stay in the log for the next open."""
         with self._opening:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from threading import Event
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import pyarrow as pa
 
@@ -361,7 +361,14 @@ class Table(KeptInProcess):
 
     # Changes
 
-    def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
+    def changes(
+        self,
+        since: int | None = None,
+        until: int | None = None,
+        *,
+        consumer: str | None = None,
+        keep_seconds: float | None = None,
+    ) -> pa.RecordBatchReader:
         """Read the changes of rows after Version `since`, 0 for all, up to `until` or now.
 
         Columns are the table's, as of `until`, and `_change_type` (insert, update_preimage,
@@ -369,8 +376,21 @@ class Table(KeptInProcess):
         order, rows of a commit by key. Rows that are not flushed are left out. History is kept
         until the reader is read to its end or garbage-collected. Raises NotFound, with the oldest
         Version that is kept, when a part of it has expired.
+
+        A `consumer` has a name and continues where it stopped, whatever the process: the table
+        stores its position once the reader is read to its end, and not if it is dropped before. A
+        new one starts after `since`; without it at 0, or at the oldest Version if earlier ones have
+        expired. One that exists skips to `since`, and never goes back. It keeps history from its
+        position on, for `keep_seconds` after it was last read, 7 days unless given once.
         """
-        return ChangeFeed(self._open.engine).changes(since, until)
+        feed = ChangeFeed(self._open.engine)
+        if consumer is not None:
+            _refuse_with_consumer(until)
+            self._open.check_may_consume()
+            return feed.consume(consumer, since, keep_seconds=keep_seconds).reader()
+        if keep_seconds is not None:
+            raise InvalidArgument("keep_seconds needs a consumer", hint="Name one with consumer=…")
+        return feed.changes(cast("int", since), until)  # None is refused there
 
     def follow(
         self, since: int, *, poll_seconds: float = 1.0, stop: Event | None = None
@@ -400,6 +420,20 @@ class Table(KeptInProcess):
     def leases(self) -> tuple[Lease, ...]:
         """Return the leases that readers hold now; each keeps Versions and their files."""
         return self._open.leases()
+
+    def consumers(self) -> pa.Table:
+        """Return the named consumers of `changes`: how far each has come, whether it holds history.
+
+        Columns are name, position, updated, keep_seconds and holds.
+        """
+        self._open.check_not_closed()
+        self._open.see()
+        return self._open.consumers()
+
+    def drop_consumer(self, name: str) -> None:
+        """Remove a named consumer of `changes`; raises NotFound. A read-only handle may do it."""
+        self._open.check_may_consume()
+        self._open.drop_consumer(name)
 
     def stats(self) -> TableStats:
         """Return the size and health of the table."""
@@ -494,6 +528,8 @@ class Table(KeptInProcess):
     ) -> ExpireReport:
         """Remove old Versions by the table's retention or the arguments; tagged ones stay.
 
+        Versions that readers or consumers of the change feed still need stay too, and the report
+        names those that need them.
         On a full disk it uses the space that the log has reserved; the report says if that was not
         enough to publish the rest. Raises InvalidArgument for a time in the future.
         """
@@ -538,6 +574,14 @@ class Table(KeptInProcess):
     @property
     def _maintenance(self) -> LiveMaintenance:
         return LiveMaintenance(self._open.engine)
+
+
+def _refuse_with_consumer(until: int | None) -> None:
+    if until is not None:
+        raise InvalidArgument(
+            "a consumer reads up to the current version, not until another one",
+            hint="Leave out until, or read without a consumer",
+        )
 
 
 def open_table_of(table: Table) -> OpenTable:

@@ -14,8 +14,10 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption
+from neve.manifest.table_head import TableHead
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_reader import Commit, Session
+from neve.manifest.writer_state import Consumer
 from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.display import shown_bytes
@@ -244,6 +246,17 @@ HISTORY_SCHEMA: Final = pa.schema(
 )
 
 
+CONSUMERS_SCHEMA: Final = pa.schema(
+    [
+        required("name", pa.string()),
+        required("position", pa.int64()),
+        required("updated", pa.timestamp("ms", tz="UTC")),
+        required("keep_seconds", pa.float64()),
+        required("holds", pa.bool_()),
+    ]
+)
+
+
 def summed_commits(versions: TableVersions, session: Session) -> Iterator[Commit]:
     """Return the retained Versions, oldest first, with counters and totals in their summaries.
 
@@ -282,3 +295,18 @@ def list_history(commits: Iterable[Commit], tags: Mapping[str, int]) -> pa.Table
         for commit in commits
     ]
     return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
+
+
+def list_consumers(consumers: Iterable[Consumer], head: TableHead, *, now_ms: int) -> pa.Table:
+    """Return a row for each consumer, in order; `holds` is whether it keeps history now."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": consumer.name,
+            "position": consumer.position,
+            "updated": consumer.updated_ms,
+            "keep_seconds": consumer.keep_ms / 1_000,
+            "holds": consumer.holds(head, now_ms),
+        }
+        for consumer in consumers
+    ]
+    return pa.Table.from_pylist(rows, schema=CONSUMERS_SCHEMA)

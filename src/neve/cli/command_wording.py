@@ -63,6 +63,9 @@ _WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
     Phrase.UNTIL_BEFORE_SINCE: "--until {until} is before --since {since}",
     Phrase.CHANGES_KEPT_SINCE: "Changes are kept from --since {oldest} on; to start again, scan "
     "version {oldest} and go on from there",
+    Phrase.RESTART_CONSUMER: "Remove the consumer with `neve consumers TABLE --drop {name}`, or "
+    "use --since {oldest} or later to start it again there",
+    Phrase.LIST_CONSUMERS: "`neve consumers` lists them",
     Phrase.OPEN_AGAIN: "Run the command again",
     Phrase.CLOSE_THAT_WRITER: "End it, or wait for it; fuser {file} shows which process it is",
     Phrase.ONLY_READ: "Commands can only read there; to write rows, keep the lake in a directory",

@@ -1,5 +1,7 @@
-"""Commands on the Versions of a table: history, changes, tag, rollback."""
+"""Commands on the Versions of a table: history, changes, consumers, tag, rollback."""
 
+import sys
+from collections.abc import Iterable
 from datetime import datetime
 from typing import cast
 
@@ -7,10 +9,11 @@ import click
 import pyarrow as pa
 from rich.text import Text
 
-from neve.catalog.table import Table
+from neve.catalog.table import Table, open_table_of
 from neve.cli.commands import DocumentedCommand
 from neve.cli.options import (
     WholeNumber,
+    complete_consumer,
     complete_tag,
     on_a_lake,
     open_lake,
@@ -19,7 +22,8 @@ from neve.cli.options import (
     wide_option,
 )
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
-from neve.cli.table_words import history_lines, history_rows
+from neve.cli.table_words import consumer_rows, history_lines, history_rows
+from neve.engine.change_feed import ChangeFeed
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
 from neve.inspect.page import JsonDocument, Page, write_json
@@ -176,6 +180,7 @@ def rollback(
         "neve changes shop.orders",
         "neve changes shop.orders --since 2 --format jsonl",
         "neve changes shop.orders changes.parquet",
+        "neve changes shop.orders --consumer billing --format jsonl",
     ],
 )
 @table_argument
@@ -183,7 +188,6 @@ def rollback(
 @click.option(
     "--since",
     type=WholeNumber(),
-    default=0,
     show_default="0, from the beginning",
     metavar="N",
     help="Start after this version.",
@@ -196,6 +200,20 @@ def rollback(
     help="End with this version.",
 )
 @click.option("--follow", is_flag=True, help="Wait for new versions, until interrupted.")
+@click.option(
+    "--consumer",
+    metavar="NAME",
+    help="Continue where this consumer stopped, and store how far it came.",
+    shell_complete=complete_consumer,
+)
+@click.option(
+    "--keep",
+    "keep_seconds",
+    type=WholeNumber(),
+    metavar="SECONDS",
+    show_default="7 days, or as given before",
+    help="How long the consumer keeps history after it was last read.",
+)
 @click.option(
     "--format",
     "--output",
@@ -210,9 +228,11 @@ def changes(
     *,
     name: str,
     file: str | None,
-    since: int,
+    since: int | None,
     until: int | None,
     follow: bool,
+    consumer: str | None,
+    keep_seconds: int | None,
     output: str | None,
     wide: bool,
     lake: str,
@@ -224,19 +244,90 @@ def changes(
     Changes are in the order of commits, and by key within a commit; the old row of an update comes
     before the new one. _change_type is insert, update_preimage, update_postimage or delete. Rows
     that are not flushed yet are not in any version.
+
+    A consumer is a name whose position the table stores, once all changes are written; if the
+    command fails before, the next one shows them again. A new consumer starts after --since;
+    without it at the beginning, or at the oldest version if earlier ones have expired. One that
+    exists skips to --since, and never goes back. Versions that it has not read do not expire until
+    it was not read for as long as --keep says. `neve consumers` lists consumers.
     """
     form = asked_form(output, file, as_json=as_json)
+    if consumer is not None or keep_seconds is not None:
+        _check_consumer(consumer, until=until, follow=follow)
     if follow:
         _check_endless(form, until=until, file=file)
     with (
         open_lake(lake, storage_options) as catalog,
         catalog.table(name, read_only=True) as table,
     ):
+        path = STANDARD_OUTPUT if file is None else file
         if follow:
-            _follow(table, since, form, wide=wide)
+            _follow(table, since or 0, form, wide=wide)
+        elif consumer is None:
+            _tell(table, since or 0, until, form, path, wide=wide)
         else:
-            path = STANDARD_OUTPUT if file is None else file
-            _tell(table, since, until, form, path, wide=wide)
+            feed = ChangeFeed(open_table_of(table).engine)
+            consumed = feed.consume(consumer, since, keep_seconds=keep_seconds)
+            stretch = (consumed.since, consumed.until)
+            _write(table, stretch, (consumed.schema, consumed.batches()), form, path, wide=wide)
+            # What was written must have left this process before the position moves.
+            sys.stdout.flush()
+            consumed.finish()
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve consumers shop.orders", "neve consumers shop.orders --json"],
+)
+@table_argument
+@click.option(
+    "--drop",
+    "dropped",
+    metavar="NAME",
+    help="Remove this consumer: it no longer keeps history.",
+    shell_complete=complete_consumer,
+)
+@on_a_lake
+def consumers(
+    *, name: str, dropped: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Show the consumers of the changes of a table, or remove one.
+
+    A consumer is a name under which `neve changes --consumer` and `changes` in Python store how far
+    they have read. It holds the versions after its position, so that they do not expire, until it
+    was not read for the time that it keeps them. Works while a writer is open.
+    """
+    with open_lake(lake, storage_options) as catalog:
+        table = catalog.load_table(name)
+        if dropped is not None:
+            table.drop_consumer(dropped)
+        rows = [*consumer_rows(table.refresh())]
+    if as_json:
+        write_json({"table": name, "dropped": dropped, "consumers": rows})
+        return
+    page = Page()
+    if dropped is not None:
+        page.line(f"removed the consumer {shown_text(dropped)}")
+        return
+    for row in rows:
+        held = "holds the versions after it" if row["holds"] else "holds nothing"
+        page.line(
+            f"{shown_text(str(row['name']))}  read up to version {row['position']:,}, last at "
+            f"{row['updated']}, {held}; keeps them for {row['keep_seconds']:,g} s"
+        )
+    if not rows:
+        page.line("no consumers")
+
+
+def _check_consumer(consumer: str | None, *, until: int | None, follow: bool) -> None:
+    if consumer is None:
+        raise InvalidArgument("--keep needs --consumer", hint="Name one: --consumer billing")
+    if until is not None or follow:
+        other = "--follow" if follow else "--until"
+        raise InvalidArgument(
+            f"both --consumer and {other} are given",
+            hint=f"Leave out {other}: a consumer reads up to the current version",
+        )
 
 
 def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> None:
@@ -261,7 +352,21 @@ def _tell(
 ) -> None:
     last = max(table.refresh().version, since) if until is None else until
     reader = table.changes(since, last)
-    schema, batches = _shown_schema(reader.schema), map(_shown, reader)
+    _write(table, (since, last), (reader.schema, reader), form, path, wide=wide)
+
+
+def _write(
+    table: Table,
+    stretch: tuple[int, int],
+    changes: tuple[pa.Schema, Iterable[pa.RecordBatch]],
+    form: RowForm,
+    path: str,
+    *,
+    wide: bool,
+) -> None:
+    """Write the changes after one version up to another."""
+    since, last = stretch
+    schema, batches = _shown_schema(changes[0]), map(_shown, changes[1])
     if form is RowForm.TABLE:
         page = Page()
         drawing = _drawing(schema, page, wide=wide)

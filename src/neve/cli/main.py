@@ -141,6 +141,9 @@ _COMMANDS: Final = {
     "changes": LazyCommand(
         "neve.cli.history_commands", "changes", "Show the changes to rows, version by version"
     ),
+    "consumers": LazyCommand(
+        "neve.cli.history_commands", "consumers", "Show who reads the changes, and how far"
+    ),
     "evolve": LazyCommand(
         "neve.cli.evolve_command", "evolve", "Change the columns, partitions or sort order"
     ),

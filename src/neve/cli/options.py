@@ -244,6 +244,13 @@ def complete_tag(
     return _offered(ctx, incomplete, lambda catalog: _tags(catalog, ctx))
 
 
+def complete_consumer(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the consumers of the command's table."""
+    return _offered(ctx, incomplete, lambda catalog: _consumers(catalog, ctx))
+
+
 def complete_property(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
@@ -309,6 +316,11 @@ def _arguments(ctx: click.Context) -> list[str]:
 
 def _columns(catalog: Lake, ctx: click.Context) -> list[str]:
     return [*catalog.load_table(_table_name(ctx)).schema.arrow_schema.names]
+
+
+def _consumers(catalog: Lake, ctx: click.Context) -> list[str]:
+    names = catalog.load_table(_table_name(ctx)).consumers().column("name")
+    return [name for name in names.to_pylist() if name is not None]
 
 
 def _tags(catalog: Lake, ctx: click.Context) -> list[str]:

@@ -22,6 +22,7 @@ from rich.text import Text
 from neve.catalog.catalog_table import CatalogTable
 from neve.inspect.shown_text import Json, shown_text
 from neve.manifest.documents import Lease
+from neve.manifest.writer_state import Consumer
 from neve.model.arrow_types import (
     NESTED_KINDS,
     ArrowField,
@@ -40,6 +41,7 @@ from neve.notebook import shown_columns
 # A table may have thousands of partitions; people see the largest ones.
 _PARTITIONS_SHOWN: Final = 20
 _LEASES_SHOWN: Final = 10
+_CONSUMERS_SHOWN: Final = 10
 
 
 @dataclass(slots=True)
@@ -271,6 +273,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
         "levels": {str(level): count for level, count in stats.level_file_counts.items()},
         "unflushed_changes": unflushed,
         "leases": [lease_json(lease) for lease in table.leases()],
+        "consumers": [consumer_json(each) for each in table.holding_consumers()],
         "columns": [column_json(column) for column in table.schema.columns],
         "primary_key": list(key),
         "partition_by": partition_texts(table),
@@ -315,10 +318,10 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
         f"{table.retention.milliseconds / 3_600_000:g} h",
     }
     yield from _aligned(facts)
-    leases = table.leases()
-    if leases:
+    held = [*lease_lines(table.leases()), *consumer_lines(table.holding_consumers())]
+    if held:
         yield Text()
-        yield from lease_lines(leases)
+        yield from held
     yield Text()
     yield from _column_lines(table.schema)
     yield from definition_lines(table)
@@ -349,6 +352,34 @@ def lease_lines(leases: Sequence[Lease]) -> Iterator[Text]:
         yield Text(f"{held} held by {holder}{since}, until {shown_moment(lease.expires_ms)}")
     if len(leases) > _LEASES_SHOWN:
         yield Text(f"and {counted(len(leases) - _LEASES_SHOWN, 'lease')} more", "dim")
+
+
+def consumer_json(consumer: Consumer) -> dict[str, Json]:
+    """Return a consumer of the change feed that holds history, since when and for how long."""
+    return {
+        "name": consumer.name,
+        "position": consumer.position,
+        "updated_ms": consumer.updated_ms,
+        "until_ms": consumer.keeps_until_ms,
+    }
+
+
+def consumer_lines(consumers: Sequence[Consumer]) -> Iterator[Text]:
+    """Yield the consumers that hold history, the first few of many."""
+    for each in consumers[:_CONSUMERS_SHOWN]:
+        yield Text(
+            f"versions from {each.first_version:,} on held by the consumer "
+            f"{shown_text(each.name)}, last read {shown_moment(each.updated_ms)}, "
+            f"until {shown_moment(each.keeps_until_ms)}"
+        )
+    if len(consumers) > _CONSUMERS_SHOWN:
+        yield Text(f"and {counted(len(consumers) - _CONSUMERS_SHOWN, 'consumer')} more", "dim")
+
+
+def consumer_rows(table: CatalogTable) -> Iterator[dict[str, Json]]:
+    """Yield the consumers of a table by name, those that hold no history too."""
+    for row in table.consumers().to_pylist():
+        yield {**row, "updated": row["updated"].isoformat()}
 
 
 def history_rows(table: CatalogTable) -> Iterator[dict[str, Json]]:

@@ -18,7 +18,13 @@ from neve.cli.command_wording import failure_text
 from neve.cli.commands import DocumentedCommand
 from neve.cli.options import WholeNumber, on_a_lake, open_lake, table_argument
 from neve.cli.progress_bar import progress_bar
-from neve.cli.table_words import lease_json, lease_lines, unflushed_words
+from neve.cli.table_words import (
+    consumer_json,
+    consumer_lines,
+    lease_json,
+    lease_lines,
+    unflushed_words,
+)
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import GarbageReport
 from neve.engine.verification import VerifyReport
@@ -107,8 +113,9 @@ def expire(
 ) -> None:
     """Expire old versions by the table's retention or the options; tagged versions stay.
 
-    With both options, a version stays if either keeps it. Versions under a reader's lease stay,
-    too, and the leases are listed. `neve gc TABLE --run` deletes the files of expired versions.
+    With both options, a version stays if either keeps it. Versions under a reader's lease, and
+    those that a consumer of the changes has not read yet, stay too; leases and consumers are
+    listed. `neve gc TABLE --run` deletes the files of expired versions.
     """
     with _written(lake, storage_options, name) as table:
         report = table.expire(keep_last=keep_last, older_than=older_than)
@@ -121,6 +128,7 @@ def expire(
                 "oldest_version": report.oldest_version,
                 "unreachable_files": report.unreachable_files,
                 "leases": [lease_json(lease) for lease in report.leases],
+                "consumers": [consumer_json(each) for each in report.consumers],
                 "is_publishing_due": report.is_publishing_due,
             }
         )
@@ -134,6 +142,7 @@ def expire(
         kept = ", ".join(map(str, report.kept_versions))
         page.line(f"also kept, for tags or readers: {kept}")
     page.lines(lease_lines(report.leases))
+    page.lines(consumer_lines(report.consumers))
     if report.unreachable_files:
         files = counted(report.unreachable_files, "file")
         page.line(f"`neve gc {shown_text(name)} --run` can delete {files}")

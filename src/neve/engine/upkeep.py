@@ -34,6 +34,7 @@ from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
 from neve.manifest.version_reader import Session
+from neve.manifest.writer_state import Consumer
 from neve.model.display import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
@@ -71,6 +72,8 @@ class ExpireReport:
     """Files that `collect_garbage` may now delete."""
     leases: tuple[Lease, ...] = ()
     """Leases of readers that kept further Versions."""
+    consumers: tuple[Consumer, ...] = ()
+    """Consumers of the change feed that kept further Versions."""
     is_publishing_due: bool = False
     """Whether other engines still see what expired, because the disk is full.
 
@@ -318,6 +321,7 @@ def _report(plan: GcPlan) -> ExpireReport:
         oldest_version=plan.oldest_after,
         unreachable_files=len(plan.paths),
         leases=plan.leases,
+        consumers=plan.consumers,
     )
 
 

@@ -11,7 +11,7 @@ MANIFEST-E1  These Versions are kept: the last `retention.versions`, all that we
              `retention.milliseconds`, the current one, tagged ones and leased ones. Times of
              Versions never run back: those committed after a clock far ahead all have its time.
              Their age counts from when a collector saw them. A reader of history keeps all from its
-             first Version on.
+             first Version on, and so does a consumer from its position on (MANIFEST-N7).
 MANIFEST-E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and
              no unexpired lease is on a Version that this plan or an earlier one expired: Versions
              share files. A rollback brings old files back, so the Versions after the oldest kept
@@ -47,7 +47,7 @@ from neve.manifest.table_head import (
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_codec import encode_version
 from neve.manifest.version_reader import Session
-from neve.manifest.writer_state import DELETABLE, Abandoned, WriterState
+from neve.manifest.writer_state import DELETABLE, Abandoned, Consumer, WriterState
 from neve.model.version import Version
 from neve.storage.clock import Clock, IdSource
 from neve.storage.table_paths import check_path
@@ -74,6 +74,8 @@ class GcPlan:
     """Files that no kept Version reaches, relative to the table."""
     leases: tuple[Lease, ...] = ()
     """Leases without which fewer Versions would be kept."""
+    consumers: tuple[Consumer, ...] = ()
+    """Consumers without which fewer Versions would be kept."""
 
     @property
     def is_empty(self) -> bool:
@@ -116,7 +118,9 @@ class TableGarbage:
         head = self._versions.head_in(session)
         leases = self._leased(head.last_transaction_ms)
         retained = self._oldest_kept(session, head, keep_last, older_than_ms)
+        consumers = self._holding_consumers(session, head, below=retained)
         oldest = _oldest_of_history(leases, head, retained)
+        oldest = min([oldest, *(each.first_version for each in consumers)])
         tagged = set(self._work.tags_in(session).values())
         alone = self._versions.kept_alone_in(session, head)
         older = (*alone, *range(head.oldest_version, oldest))
@@ -130,7 +134,20 @@ class TableGarbage:
             expired_versions=expired,
             paths=self._unreachable(session, head, oldest, alone, kept) if expired else (),
             leases=_holding(leases, kept={*kept, *range(oldest, retained)} - tagged),
+            consumers=consumers,
         )
+
+    def _holding_consumers(
+        self, session: Session, head: TableHead, *, below: int
+    ) -> tuple[Consumer, ...]:
+        """Return the consumers that need a Version below one, the one that needs most first."""
+        now_ms = self._clock.now_ms()
+        found = [
+            each
+            for each in self._work.consumers_in(session)
+            if each.first_version < below and each.holds(head, now_ms)
+        ]
+        return tuple(sorted(found, key=lambda each: (each.first_version, each.name)))
 
     def _unreachable(
         self,
@@ -152,7 +169,8 @@ class TableGarbage:
     def apply_gc_plan(self, plan: GcPlan) -> str | None:
         """Commit a plan; return the id of its list of files to delete, None when empty.
 
-        Raises Conflict when the table's tags or retained Versions changed since the plan was made.
+        Raises Conflict when the table's tags, consumers or retained Versions changed since the plan
+        was made.
         """
         if plan.is_empty:
             return None
@@ -162,6 +180,8 @@ class TableGarbage:
             head = self._versions.head_in(session)
             tagged = set(self._work.tags_in(session).values())
             if head.oldest_version != plan.oldest_before or tagged & set(plan.expired_versions):
+                raise _plan_is_stale()
+            if self._holding_consumers(session, head, below=plan.oldest_after):
                 raise _plan_is_stale()
             # Kept Versions must be readable without the expired edits. A full copy that this
             # process sees may be in its checkpoint only, so it is always written.

@@ -5,6 +5,7 @@
     state/<n:020>      Version n in full (MRUB); written by checkpoints, so that reading is fast
     schema/<n:010>     the schema of that id, as JSON         spec/<n:010>   the partition spec
     tag/<name>         a Version with a name; it is never expired
+    consumer/<name>    how far a named reader of the change feed has come; keeps what comes after
     txn/<app id>       last batch an application has committed
     job/<id>           the Version a job has committed
     intent/<id>        files a job is about to write; garbage collection leaves them alone
@@ -17,8 +18,8 @@
 MANIFEST-H1  current_version, flushed_sequence, last_sequence, next_log_number, wal_floor and
              writer_epoch never go down.
 MANIFEST-H2  A dropped table accepts no more commits.
-MANIFEST-H3  Names from outside (tags, applications, jobs) are 1 to 255 bytes without control
-             characters.
+MANIFEST-H3  Names from outside (tags, consumers, applications, jobs) are 1 to 255 bytes without
+             control characters.
 """
 
 import re
@@ -36,6 +37,7 @@ STATE_PREFIX: Final = "state/"
 SCHEMA_PREFIX: Final = "schema/"
 SPEC_PREFIX: Final = "spec/"
 TAG_PREFIX: Final = "tag/"
+CONSUMER_PREFIX: Final = "consumer/"
 TRANSACTION_PREFIX: Final = "txn/"
 JOB_PREFIX: Final = "job/"
 INTENT_PREFIX: Final = "intent/"
@@ -76,6 +78,11 @@ def spec_key(spec_id: int) -> str:
 def tag_key(name: str) -> str:
     """Return the key of a tag; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(TAG_PREFIX, "tag", name)
+
+
+def consumer_key(name: str) -> str:
+    """Return the key of a consumer; raises InvalidArgument (MANIFEST-H3)."""
+    return _named_key(CONSUMER_PREFIX, "consumer", name)
 
 
 def transaction_key(application: str) -> str:

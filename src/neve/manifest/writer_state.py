@@ -1,4 +1,4 @@
-"""WriterState: the writer, job intents, reservations and tags of a table.
+"""WriterState: the writer, job intents, reservations, tags and consumers of a table.
 
 MANIFEST-N1  Taking the table over raises the writer epoch; every commit of the previous writer is
              refused.
@@ -14,10 +14,16 @@ MANIFEST-N4  Dropping is permanent, and no work begins on a dropped table. Its h
 MANIFEST-N5  A finished job is remembered for a week, so that it is committed only once even if it
              is repeated; the week counts by the table's own time, not by a collector's clock.
              Batches of applications are remembered for ever.
+MANIFEST-N6  A consumer is stored with the last Version that it has read. Its position only moves
+             forward, and only by a reader that began at or before it; a consumer that was dropped
+             meanwhile stays dropped.
+MANIFEST-N7  A consumer keeps history from its position on until it has shown no sign of life for
+             `keep_ms`: it read something, or came to the end with nothing to read. A sign from more
+             than a day ahead of the clock is not honoured: it could keep history for years.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from neve.errors import (
@@ -33,6 +39,7 @@ from neve.manifest.json_document import Document, write_document
 from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
     ABANDONED_PREFIX,
+    CONSUMER_PREFIX,
     HEAD_KEY,
     INTENT_PREFIX,
     JOB_PREFIX,
@@ -43,6 +50,7 @@ from neve.manifest.table_head import (
     Reservation,
     TableHead,
     abandoned_key,
+    consumer_key,
     intent_key,
     job_key,
     read_tag,
@@ -51,6 +59,7 @@ from neve.manifest.table_head import (
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_fold import tag_value
 from neve.manifest.version_reader import Session
+from neve.model.suggestions import similar_name_hint
 from neve.storage.clock import Clock
 from neve.storage.table_paths import check_prefix
 
@@ -59,7 +68,12 @@ DELETABLE: Final = ("data/", "deletes/")
 
 _MAIN: Final = "main"
 _FORMAT: Final = 1
-_JOB_MEMORY_MS: Final = 7 * 24 * 60 * 60 * 1000
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+_JOB_MEMORY_MS: Final = 7 * _DAY_MS
+CONSUMER_KEEP_MS: Final = 7 * _DAY_MS
+"""How long a consumer keeps history without a sign of life, unless it asks for another time."""
+_SIGNS_OF_LIFE: Final = 8
+"""How often, in that time, a consumer that finds nothing new stores a sign of life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +104,50 @@ class Abandoned:
     ended_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """A named reader of the change feed, and how far it has come."""
+
+    name: str
+    position: int
+    """The last Version that it has read; 0 before the first."""
+    updated_ms: int
+    """When it last showed a sign of life."""
+    keep_ms: int
+
+    @property
+    def first_version(self) -> int:
+        """The oldest Version that it needs to continue: changes come between two Versions."""
+        return max(self.position, 1)
+
+    @property
+    def keeps_until_ms(self) -> int:
+        """When it stops keeping history, unless it shows a sign of life before."""
+        return self.updated_ms + self.keep_ms
+
+    def holds(self, head: TableHead, now_ms: int) -> bool:
+        """Whether it keeps history from its position on (MANIFEST-N7)."""
+        latest_ms = max(now_ms, head.last_transaction_ms) + _DAY_MS
+        return (
+            now_ms < self.keeps_until_ms
+            and self.updated_ms <= latest_ms
+            and self.first_version >= head.oldest_version
+        )
+
+    def encode(self) -> bytes:
+        """Return the bytes of the document."""
+        return write_document(
+            _FORMAT,
+            {
+                "position": self.position,
+                "updated_ms": self.updated_ms,
+                "keep_ms": self.keep_ms,
+            },
+        )
+
+
 class WriterState:
-    """Epochs, intents, reservations and tags of one table."""
+    """Epochs, intents, reservations, tags and consumers of one table."""
 
     def __init__(self, versions: TableVersions, *, clock: Clock) -> None:
         self._versions = versions
@@ -325,6 +381,102 @@ class WriterState:
             key.removeprefix(TAG_PREFIX): read_tag(value, path=key)
             for key, value in session.scan(TAG_PREFIX)
         }
+
+    def begin_consumer(
+        self, name: str, *, since: int | None = None, keep_ms: int | None = None
+    ) -> Consumer:
+        """Return a consumer as it is stored; a new one is stored first.
+
+        A new one begins after the Version `since`; by default after none if the whole history is
+        kept, otherwise after the oldest Version. Raises NotFound when that history has expired.
+        """
+        key = consumer_key(name)
+
+        def run(session: WriteSession) -> Consumer:
+            head = self._live_head_in(session)
+            stored = _read_consumer(session, key)
+            if stored is None:
+                first = 0 if head.oldest_version == 1 else head.oldest_version
+                found = Consumer(
+                    name=name,
+                    position=first if since is None else since,
+                    updated_ms=self._clock.now_ms(),
+                    keep_ms=keep_ms or CONSUMER_KEEP_MS,
+                )
+            else:
+                found = replace(stored, keep_ms=keep_ms or stored.keep_ms)
+            start = max(found.position, since or 0)
+            if max(start, 1) < head.oldest_version:
+                path = self._store.log.paths.prefix
+                raise expired_history(
+                    start, head, path=path, consumer=None if stored is None else name
+                )
+            if found != stored:
+                session.put(key, found.encode())
+            return found
+
+        return self._store.transact(run)
+
+    def advance_consumer(self, begun: Consumer, position: int) -> None:
+        """Store that a consumer, as it was when it began, has read up to a Version."""
+        key = consumer_key(begun.name)
+
+        def run(session: WriteSession) -> None:
+            stored = _read_consumer(session, key)
+            if stored is None or stored.position < begun.position:
+                return  # dropped since then, or dropped and started again (MANIFEST-N6)
+            now_ms = self._clock.now_ms()
+            is_sign_due = abs(now_ms - stored.updated_ms) * _SIGNS_OF_LIFE >= stored.keep_ms
+            if position > stored.position or is_sign_due:
+                reached = max(position, stored.position)
+                session.put(key, replace(stored, position=reached, updated_ms=now_ms).encode())
+
+        self._store.transact(run)
+
+    def drop_consumer(self, name: str) -> None:
+        """Remove a consumer; raises NotFound."""
+        key = consumer_key(name)
+
+        def run(session: WriteSession) -> None:
+            if session.get(key) is None:
+                known = [each.name for each in self.consumers_in(session)]
+                raise NotFound(
+                    f"there is no consumer {name!a}",
+                    hint=similar_name_hint(name, known) or Wording(Phrase.LIST_CONSUMERS),
+                )
+            session.delete(key)
+
+        self._store.transact(run)
+
+    def consumers_in(self, session: Session) -> Iterator[Consumer]:
+        """Yield every consumer as a session sees it, by name."""
+        for key, payload in session.scan(CONSUMER_PREFIX):
+            yield _decode_consumer(key, payload)
+
+
+def expired_history(
+    since: int, head: TableHead, *, path: str, consumer: str | None = None
+) -> NotFound:
+    """Return the error for changes that are no longer kept; `consumer` has stopped there."""
+    hint = Wording(Phrase.CHANGES_KEPT_SINCE, oldest=head.oldest_version)
+    if consumer is not None:
+        hint = Wording(Phrase.RESTART_CONSUMER, name=consumer, oldest=head.oldest_version)
+    return NotFound(f"the history after version {since} has expired", path=path, hint=hint)
+
+
+def _read_consumer(session: Session, key: str) -> Consumer | None:
+    payload = session.get(key)
+    return None if payload is None else _decode_consumer(key, payload)
+
+
+def _decode_consumer(key: str, payload: bytes) -> Consumer:
+    document = Document.read(payload, format_number=_FORMAT, path=key)
+    return Consumer(
+        name=key.removeprefix(CONSUMER_PREFIX),
+        position=document.integer("position"),
+        updated_ms=document.integer("updated_ms"),
+        keep_ms=document.integer("keep_ms"),
+    )
 
 
 def _decode_intent(key: str, payload: bytes) -> Intent:

@@ -70,6 +70,8 @@ class ModelTable:
         self.versions: dict[int, Rows] = {1: {}}
         """Rows of each retained Version, with the columns of its time."""
         self.tags: dict[str, int] = {}
+        self.consumers: dict[str, int] = {}
+        """Positions of the consumers of the change feed; Versions from there on are kept."""
         self.defaults: dict[str, object] = {}
         """Values, other than NULL, of columns in rows that leave them out."""
         self.evolutions: list[tuple[ColumnChange, ...]] = []
@@ -85,6 +87,7 @@ class ModelTable:
         other.rows = dict(self.rows)
         other.versions = dict(self.versions)
         other.tags = dict(self.tags)
+        other.consumers = dict(self.consumers)
         other.defaults = dict(self.defaults)
         other.evolutions = list(self.evolutions)
         other._ages = dict(self._ages)
@@ -206,6 +209,10 @@ class ModelTable:
         """Name a Version."""
         assert version in self.versions, "only retained versions are tagged"
         self.tags[name] = version
+
+    def consume(self, name: str, version: int) -> None:
+        """Record that a consumer has read up to a Version; its position never goes back."""
+        self.consumers[name] = max(version, self.consumers.get(name, 0))
 
     def expire(self, versions: Iterable[int]) -> None:
         """Forget Versions."""

@@ -19,6 +19,7 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> RowsLake:
     lake.ok("create", "web.visits", "name:string", "day:date", "--key", "name")
     lake.ok("flush", "shop.orders")
     lake.ok("tag", "shop.orders", "monthly")
+    lake.ok("changes", "shop.orders", "--consumer", "billing")
     monkeypatch.setenv("NEVE_LAKE", lake.location)
     return lake
 
@@ -52,6 +53,8 @@ def completed(line: str) -> list[str]:
         ("neve scan shop.orders --columns id,c", ["id,customer"]),
         ("neve get shop.orders 1 --tag ", ["monthly"]),
         ("neve rollback shop.orders --tag m", ["monthly"]),
+        ("neve consumers shop.orders --drop ", ["billing"]),
+        ("neve changes shop.orders --consumer b", ["billing"]),
         ("neve create a.b id:long day:date --key d", ["day"]),
         ("neve scan shop.orders --format j", ["json", "jsonl"]),
         ("neve scan nope.none --columns a", []),

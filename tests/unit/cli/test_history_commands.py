@@ -1,5 +1,8 @@
 """Commands on the versions of a table: tag, rollback, and what describe and history say of them."""
 
+import time
+from pathlib import Path
+
 import pytest
 
 import neve
@@ -139,3 +142,120 @@ def test_a_version_to_go_back_to_is_given_in_one_way() -> None:
     assert twice.exit_code == 2
     assert "the version is given twice" in twice.stderr
     assert by_option["restored"] == 1
+
+
+# Consumers
+
+
+def consumed(lake: RowsLake, *arguments: str) -> list[int]:
+    rows = lake.json("changes", "shop.orders", "--consumer", "billing", *arguments)["rows"]
+    return [row["_commit_version"] for row in rows]
+
+
+def test_a_consumer_reads_on_where_the_last_command_stopped(lake: RowsLake) -> None:
+    assert consumed(lake) == [2, 3]
+    lake.flushes([[{"id": 3}]])
+
+    document = lake.json("changes", "shop.orders", "--consumer", "billing", "--keep", "3600")
+
+    assert (document["since"], document["until"], len(document["rows"])) == (3, 4, 1)
+    assert consumed(lake) == []
+    (row,) = lake.json("consumers", "shop.orders")["consumers"]
+    assert (row["name"], row["position"], row["keep_seconds"]) == ("billing", 4, 3600.0)
+    assert row["holds"]
+    said = lake.ok("consumers", "shop.orders")
+    assert said.startswith("billing  read up to version 4, last at ")
+    assert said.endswith(", holds the versions after it; keeps them for 3,600 s\n")
+
+
+def test_a_consumer_works_beside_a_writer_and_starts_after_a_version(lake: RowsLake) -> None:
+    quiet = TableOptions(background=False)
+    with neve.open(lake.location).table("shop.orders", options=quiet):
+        assert consumed(lake, "--since", "2") == [3]
+        assert consumed(lake, "--since", "2") == []
+        lake.ok("consumers", "shop.orders", "--drop", "billing")
+        assert consumed(lake) == [2, 3]
+
+
+def test_a_consumer_whose_changes_could_not_be_written_stays_where_it_was(
+    lake: RowsLake, tmp_path: Path
+) -> None:
+    file = tmp_path / "missing" / "changes.jsonl"
+    failed = lake.run("changes", "shop.orders", str(file), "--consumer", "billing")
+    assert failed.exit_code == 3, failed.stderr
+
+    assert consumed(lake) == [2, 3]
+
+
+def test_a_consumer_is_dropped_by_its_name(lake: RowsLake) -> None:
+    assert lake.ok("consumers", "shop.orders") == "no consumers\n"
+    consumed(lake)
+
+    refused = lake.run("consumers", "shop.orders", "--drop", "biling")
+    assert refused.exit_code == 2
+    assert "Did you mean 'billing'?" in refused.stderr
+    refused = lake.run("consumers", "shop.orders", "--drop", "zzz")
+    assert "`neve consumers` lists them" in refused.stderr
+
+    said = lake.ok("consumers", "shop.orders", "--drop", "billing")
+    assert said == "removed the consumer billing\n"
+    consumed(lake)
+    assert lake.json("consumers", "shop.orders", "--drop", "billing") == {
+        "table": "shop.orders",
+        "dropped": "billing",
+        "consumers": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--keep", "5"], "--keep needs --consumer"),
+        (["--consumer", "c", "--until", "2"], "both --consumer and --until are given"),
+        (["--consumer", "c", "--follow"], "both --consumer and --follow are given"),
+        (["--consumer", "c", "--keep", "0"], "keep_seconds=0 is invalid"),
+        (["--consumer", ""], "cannot be the name of a consumer"),
+        (["--consumer", "c", "--since", "9"], "there is no version 9 yet"),
+    ],
+    ids=["keep", "until", "follow", "zero", "name", "later"],
+)
+def test_a_consumer_that_makes_no_sense_is_refused(
+    lake: RowsLake, arguments: list[str], said: str
+) -> None:
+    refused = lake.run("changes", "shop.orders", *arguments)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert lake.json("consumers", "shop.orders")["consumers"] == []
+
+
+def test_expire_and_describe_name_the_consumers_that_hold_history(lake: RowsLake) -> None:
+    lake.ok("changes", "shop.orders", "--consumer", "billing")
+    lake.flushes([[{"id": 3}], [{"id": 4}]])
+
+    document = lake.json("expire", "shop.orders", "--keep-last", "1")
+    said = lake.ok("expire", "shop.orders", "--keep-last", "1")
+
+    (held,) = document["consumers"]
+    assert (held["name"], held["position"], document["oldest_version"]) == ("billing", 3, 3)
+    assert held["updated_ms"] < held["until_ms"]
+    assert "versions from 3 on held by the consumer billing, last read " in said
+    assert lake.json("describe", "shop.orders")["consumers"] == [held]
+    assert "held by the consumer billing" in lake.ok("describe", "shop.orders")
+    lake.ok("consumers", "shop.orders", "--drop", "billing")
+    assert lake.json("expire", "shop.orders", "--keep-last", "1")["consumers"] == []
+    assert "consumer" not in lake.ok("describe", "shop.orders")
+
+
+def test_a_consumer_whose_history_has_expired_is_said_how_to_go_on(lake: RowsLake) -> None:
+    lake.ok("changes", "shop.orders", "--consumer", "billing", "--keep", "1")
+    lake.flushes([[{"id": 3}], [{"id": 4}]])
+    time.sleep(1.1)
+    lake.ok("expire", "shop.orders", "--keep-last", "1")
+
+    refused = lake.run("changes", "shop.orders", "--consumer", "billing")
+
+    assert refused.exit_code == 2
+    assert "the history after version 3 has expired" in refused.stderr
+    assert "`neve consumers TABLE --drop billing`, or use --since 5" in refused.stderr
+    assert consumed(lake, "--since", "5") == []

@@ -67,6 +67,8 @@ def read_by_duckdb(sql: str, metadata: str) -> pa.Table | Missing:
         if has_packages:
             config["extension_directory"] = folder
         with duckdb.connect(config=config) as connection:
+            # A statement of two seconds would draw a bar on standard output.
+            connection.execute("SET enable_progress_bar=false")
             try:
                 if has_packages:
                     load = importlib.import_module("duckdb_extensions").import_extension
@@ -79,8 +81,6 @@ def read_by_duckdb(sql: str, metadata: str) -> pa.Table | Missing:
                 )
             # It may take the bytes of one deletion vector from this cache for another one's.
             connection.execute("SET enable_external_file_cache=false")
-            # A query of two seconds would draw a bar on standard output.
-            connection.execute("SET enable_progress_bar=false")
             connection.execute("SET TimeZone='UTC'")
             read: pa.Table = connection.execute(sql, [metadata]).to_arrow_table()
             return read

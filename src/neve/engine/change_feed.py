@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
-from neve.manifest.sessions import ReadSession
 from neve.model.display import shown
 from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
@@ -111,11 +110,11 @@ class ChangeFeed:
 class _HeldHistory:
     """A lease on consecutive Versions, released with this object (ENGINE-14)."""
 
-    def __init__(self, engine: TableEngine, first: int, last: int) -> None:
+    def __init__(self, engine: TableEngine, since: int, last: int) -> None:
         self._engine = engine
-        self._lease = engine.leases.hold_history(first, last)
+        self._lease = engine.leases.hold_history(since, last)
         if self._lease is not None:
-            weakref.finalize(self, engine.leases.let_go_of_history, self._lease)
+            weakref.finalize(self, engine.leases.release_history, self._lease)
 
     def check(self) -> None:
         """Raise when the table was closed or the lease has lapsed; renews a lease when due."""
@@ -133,12 +132,9 @@ class _Stretch:
         self._versions = engine.parts.versions
         self.since = since
         self.until = self._checked(since, until)
-        first = max(since, 1)  # no Version precedes the first
-        self._held = _HeldHistory(engine, first, max(self.until, first))
-        # After the lease: a collector that did not see it has removed the Versions by now.
+        self._held = _HeldHistory(engine, since, self.until)
         self._session = self._versions.store.read()
-        self._check_retained(self._session, first)
-        edit = self._versions.edit_in(self._session, max(self.until, first))
+        edit = self._versions.edit_in(self._session, max(self.until, 1))
         self.rows = ChangeRows(
             engine.files, engine.files.context(edit.facts.schema_id), self._held.check
         )
@@ -149,10 +145,10 @@ class _Stretch:
         Read the rows of a commit before taking the next commit.
         """
         for group in grouped(self._commits()):
-            self.rows.tell_together(group)
+            self.rows.read_together(group)
             yield from group
         # A waiting follower holds no rows.
-        self.rows.tell_together(())
+        self.rows.read_together(())
 
     def _commits(self) -> Iterator[CommitChanges]:
         versions, session = self._versions, self._session
@@ -193,15 +189,6 @@ class _Stretch:
                 hint=f"The current version is {current}",
             )
         return current if until is None else until
-
-    def _check_retained(self, session: ReadSession, first: int) -> None:
-        oldest = self._versions.head_in(session).oldest_version
-        if first < oldest:
-            raise NotFound(
-                f"the history after version {self.since} has expired",
-                path=self._engine.parts.paths.manifest,
-                hint=Wording(Phrase.CHANGES_KEPT_SINCE, oldest=oldest),
-            )
 
 
 def _check_waiting(poll_seconds: object, stop: object) -> None:

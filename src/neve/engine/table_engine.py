@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -50,8 +50,6 @@ from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
-
-_REOPEN_TRIES: Final = 5
 
 
 class TableEngine:
@@ -168,7 +166,8 @@ class TableEngine:
 
     def pin_view(self) -> tuple[TableView, int]:
         """Pin the newest view: its rows in memory and the files of its Version."""
-        for _ in range(_REOPEN_TRIES):
+
+        def pin() -> tuple[TableView, int] | None:
             self.check_open()
             view = self.current.view
             sequence = self.current.sequence
@@ -176,15 +175,13 @@ class TableEngine:
                 self.leases.pin(view.version)
             except NotFound:
                 self.refresh()
-                continue
+                return None
             if view.pin_memory(sequence):
                 return view, sequence
             self.leases.unpin(view.version)
-        raise NotFound(
-            "the table's versions expired as fast as they were read",
-            path=self.parts.paths.manifest,
-            hint="Raise the table's retention to keep more history",
-        )
+            return None
+
+        return self.parts.leases.until_held(pin)
 
     def unpin_view(self, view: TableView, sequence: int) -> None:
         """End what `pin_view` began."""

@@ -310,8 +310,7 @@ class LiveMaintenance(Maintenance):
         plans = make_plans(version, identity)
         if not plans:
             return None
-        self._engine.writer.run_plans(plans, version, count, executor=executor)
-        return True
+        return self._engine.writer.run_plans(plans, version, count, executor=executor)
 
     def _upkeep(self, delete_paths: DeletePaths | None = None) -> Upkeep:
         _ = self._engine.writer  # a handle that only reads has no upkeep
@@ -326,7 +325,7 @@ class LiveMaintenance(Maintenance):
 
     def _let_go(self) -> None:
         self._with_room(self._engine.writer.refresh)
-        self._engine.leases.let_go_of_unread(before=self._newest().number)
+        self._engine.leases.release_unread(before=self._newest().number)
 
     def _with_room(self, work: Callable[[], Done]) -> Done:
         """Do work that frees space; on a full disk the log's reserve makes room for it."""

@@ -342,9 +342,7 @@ class Rewrite:
             removed=removed,
             moved={file.path: files for plan, files in outputs for file in plan.inputs},
         )
-        return self._committer.commit_proposal(
-            proposal, change, lookup=self._files, write_vectors=self._files.writers.vectors
-        )
+        return self._committer.commit_proposal(proposal, change, lookup=self._files)
 
     def _without_void(self, outputs: Sequence[PlanOutput], conflict: Conflict) -> list[PlanOutput]:
         """Delete the files of plans that a conflict names, or else of all; return the others."""

@@ -399,10 +399,9 @@ class TableEngine:
             logger.warning("could not flush replayed rows cause=%s", error)
 
     def _publishing(self) -> CommitPublishing | None:
-        publish = self.parts.publish
-        if publish is None or self.options.iceberg_publish != PublishMode.COMMIT:
+        if self.parts.publish is None or self.options.iceberg_publish != PublishMode.COMMIT:
             return None
-        return CommitPublishing(self.parts, publish)
+        return CommitPublishing(self.parts)
 
     def _recover(self, snapshot: TableSnapshot, context: TableContext, files: FileSet) -> Recovered:
         return recover(

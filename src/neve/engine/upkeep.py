@@ -249,9 +249,9 @@ class Upkeep:
 
     def _renew_published(self) -> None:
         """Publish the current Version of a published table (ENGINE-U3); raises NeveError."""
-        publish, folder = self._parts.publish, f"{self._parts.paths.metadata}/"
-        if publish is not None and any(True for _ in self._parts.objects.list(folder)):
-            CommitPublishing(self._parts, publish).publish_once()
+        parts = self._parts
+        if parts.publish and any(True for _ in parts.objects.list(f"{parts.paths.metadata}/")):
+            CommitPublishing(parts).publish_once()
 
     def _delete_here(self, paths: Sequence[str]) -> None:
         for path in paths:

@@ -29,8 +29,6 @@ from neve.catalog.stored_table import StoredTable
 from neve.catalog.table import open_table_of
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
 from neve.manifest.leases import HeldLease
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from neve.spark.read_plan import LEASE_SECONDS
 from neve.spark.row_form import spark_batch
@@ -218,5 +216,5 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _hold_history(stored: StoredTable, since: int) -> HeldLease | None:
-    parts = stored.parts({}, recorder=NoRecorder(), listener=unheard)
+    parts = stored.parts()
     return parts.leases.hold_history(since, parts.versions, seconds=LEASE_SECONDS, is_needed=False)

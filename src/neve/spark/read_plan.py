@@ -35,12 +35,11 @@ from neve.model.arrow_types import NESTED_KINDS, kind_of
 from neve.model.data_file import DataFile
 from neve.model.schema import Column, TableSchema
 from neve.model.version import Version
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.filters import Filter, RowFilter, row_filter
 from neve.read.memory_rows import MemoryRows
 from neve.read.scan_plan import plan_scan
+from neve.spark.call_check import refuse_memory
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.storage.table_paths import join_path
 from neve.table.table_files import TableFiles
@@ -67,12 +66,8 @@ class TableAddress:
     ) -> "TableAddress":
         """Return the address of a table; a relative directory is resolved in this process."""
         place = fspath(location)
+        refuse_memory(place)
         scheme = urlsplit(place).scheme
-        if scheme == "memory":
-            raise InvalidArgument(
-                "Spark cannot read a warehouse in memory: its workers are other processes",
-                hint="Keep the warehouse in a directory or in a bucket",
-            )
         if not scheme:
             place = str(Path(place).absolute())
         options = tuple(sorted((storage_options or {}).items()))
@@ -245,7 +240,7 @@ def plan_read(
 
 def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:
     """Return the files of a Version and a lease on it; raises NotFound when it has expired."""
-    parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
+    parts = table.stored.parts(table.properties)
 
     def hold() -> tuple[TableView, HeldLease | None] | None:
         version, schema_id = wanted.of(table)
@@ -265,7 +260,7 @@ def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, 
 
 def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableView:
     """Return the files of a Version under a schema, without rows of any log."""
-    parts = stored.parts({}, recorder=NoRecorder(), listener=unheard)
+    parts = stored.parts()
     return TableFiles(parts, schema_id).view(version, schema_id)
 
 
@@ -370,7 +365,7 @@ def _words(dead: BitMap64, row_count: int) -> npt.NDArray[np.int64]:
 
 
 def _spark_location(stored: StoredTable) -> str:
-    """Return the warehouse's location in Hadoop's form: nothing is escaped, and S3 is s3a."""
+    """Return the lake's location in Hadoop's form: nothing is escaped, and S3 is s3a."""
     location = stored.objects.location.rstrip("/")
     if location.startswith("file://"):
         return unquote(location)

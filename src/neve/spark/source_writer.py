@@ -44,7 +44,7 @@ from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
-from neve.spark.source import refuse_create_table, refuse_slips, storage_options
+from neve.spark.source import refuse_create_table, refuse_misspelled, storage_options
 from neve.spark.task_answers import Message, TaskAnswer, answer_of
 
 _OPTIONS: Final = ("path", "table", "order_by", "job_id", "app_id", "checkpointLocation")
@@ -131,7 +131,7 @@ class _Asked:
     @classmethod
     def of(cls, options: Mapping[str, str], *, overwrite: bool) -> "_Asked":
         refuse_create_table(options)
-        refuse_slips(options, _OPTIONS)
+        refuse_misspelled(options, _OPTIONS)
         given = {name.lower(): value for name, value in options.items()}
         if overwrite:
             raise InvalidArgument(

@@ -7,11 +7,11 @@ Answers and errors are those of `neve.spark.task_answers`; nothing is shuffled.
 A task may run twice, even at once, and a failed try may have written files: the answer is that of
 one complete try.
 
-A worker gets the table's location and definitions with its task, opens the warehouse itself, and
+A worker gets the table's location and definitions with its task, opens the lake itself, and
 commits nothing. It reads no manifest, so a task costs the same however long the history is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from neve.compaction.rewrite_job import TableDefinition
 from neve.engine.run_name import RunIds, RunName
-from neve.errors import InvalidArgument, NeveError, Unavailable
-from neve.spark.job_site import TableSite, pairs_of
+from neve.errors import NeveError, Unavailable
+from neve.spark.job_site import TableSite
 from neve.spark.task_answers import (
     ANSWER_DDL,
     Message,
@@ -218,22 +218,24 @@ class _Watching:
 
 
 _CACHE_BYTES: Final = 32 << 20
+TASK_ITEMS_MAX: Final = 250
 
 
-def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -> TableSite:
-    """Return where workers find a table; raises InvalidArgument for one in memory."""
-    if table.location.startswith("memory:"):
-        raise InvalidArgument(
-            "Spark's workers cannot reach a warehouse in memory",
-            path=table.location,
-            hint="Keep it in a directory that all of them see, or in an object store",
-        )
-    return TableSite(
-        location=table.location,
-        table_id=table.table_id,
-        storage_options=pairs_of(storage_options),
-        properties=pairs_of(table.properties),
-    )
+def cut_tasks(
+    items: Sequence[Task], weigh: Callable[[Task], int], *, weight_max: int
+) -> Iterator[tuple[Task, ...]]:
+    """Split items into tasks of bounded weight and number."""
+    task: list[Task] = []
+    weight = 0
+    for item in items:
+        more = weigh(item)
+        if task and (weight + more > weight_max or len(task) >= TASK_ITEMS_MAX):
+            yield tuple(task)
+            task, weight = [], 0
+        task.append(item)
+        weight += more
+    if task:
+        yield tuple(task)
 
 
 def worker_files(site: TableSite, table: TableDefinition, *, run: str | None = None) -> TableFiles:

@@ -160,11 +160,6 @@ class TableContext:
             self._mappings[schema_id] = mapping
         return mapping
 
-    def encode_value(self, value: object) -> bytes:
-        """Return the bytes of a key of one column, as the encoder does for a tuple of it."""
-        encoded = self._encode_value(value)
-        return encoded if len(encoded) <= KEY_BYTES_MAX else self.encoder.encode((value,))
-
     def encode_key(self, key: object) -> bytes:
         """Return the bytes of a key: a value, a tuple in key order, or a dict of key columns."""
         if type(key) is tuple:

@@ -295,7 +295,7 @@ def test_a_worker_that_does_not_see_the_warehouse_is_told_of_and_nothing_changes
         write_some(table, Random(4))
         before = table.version
 
-        with pytest.raises(Unavailable, match="cannot read the warehouse"):
+        with pytest.raises(Unavailable, match="cannot read the lake"):
             ns.compact(spark, tmp_path / "lake", NAME, full=True, options=OPTIONS)
 
         assert table.refresh().version == before

@@ -68,11 +68,11 @@ class CatalogTable(KeptInProcess):
     """A table of a catalog; safe for many threads."""
 
     def __init__(
-        self, warehouse: LakeStores, settlement: Settlement, meta: TableMeta, state: TableState
+        self, stores: LakeStores, settlement: Settlement, meta: TableMeta, state: TableState
     ) -> None:
         # Fixed at construction.
         self.table_id = meta.table_id
-        self._stores = warehouse
+        self._stores = stores
         self._settlement = settlement
         # Read without a lock: replaced as a whole.
         self._seen = _Seen(up_to_date(meta, state), state)

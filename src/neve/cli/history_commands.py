@@ -236,7 +236,7 @@ def changes(
             _follow(table, since, form, wide=wide)
         else:
             path = STANDARD_OUTPUT if file is None else file
-            _tell(table, since, until, form, path, wide=wide)
+            _report(table, since, until, form, path, wide=wide)
 
 
 def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> None:
@@ -256,7 +256,7 @@ def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> Non
         )
 
 
-def _tell(
+def _report(
     table: Table, since: int, until: int | None, form: RowForm, path: str, *, wide: bool
 ) -> None:
     last = max(table.refresh().version, since) if until is None else until

@@ -207,7 +207,7 @@ class LiveWriter:
         recorder.add(FLUSHES, 1)
         recorder.add(FLUSHED_ROWS, memtable.row_count)
         recorder.add(FLUSH_SECONDS, seconds)
-        self._parts.tell(
+        self._parts.report(
             EventKind.FLUSHED,
             version=committed.snapshot.version.number,
             rows=memtable.row_count,
@@ -355,7 +355,7 @@ class LiveWriter:
                 self.publishing.try_publish()
         finally:
             self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)
-            self.backlog.let_go()
+            self.backlog.release()
             try:
                 self._buffer.log.close()
             finally:
@@ -423,7 +423,7 @@ class LiveWriter:
                 table_id = self._parts.paths.table_id
                 logger.warning("stopped writing table=%s cause=%s", table_id, error.message)
                 self._ended = error
-        self.backlog.let_go()
+        self.backlog.release()
 
     def _find_out_whether_ended(self) -> bool:
         """Check whether the table was dropped; return whether the writer has ended for good."""
@@ -444,7 +444,7 @@ class LiveWriter:
             try:
                 self.refresh()
             finally:
-                self.backlog.let_go()
+                self.backlog.release()
             raise
 
     def _roll_full(self) -> None:

@@ -407,5 +407,5 @@ def note_compacted(parts: TableParts, rewritten: Rewritten) -> None:
     parts.recorder.add(COMPACTIONS, len(plans))
     parts.recorder.add(COMPACTED_ROWS, rows)
     parts.recorder.add(COMPACTED_BYTES, sum(plan.input_bytes for plan in plans))
-    parts.tell(EventKind.COMPACTED, version=number, reason=reason, files=files, rows=rows)
+    parts.report(EventKind.COMPACTED, version=number, reason=reason, files=files, rows=rows)
     logger.info("compacted version=%d reason=%s files=%d rows=%d", number, reason, files, rows)

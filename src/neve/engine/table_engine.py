@@ -108,7 +108,7 @@ class TableEngine:
                 self._writer.start_background(
                     (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
-        self.parts.tell(
+        self.parts.report(
             EventKind.OPENED,
             version=self.current.view.version,
             sequence=self.current.sequence,
@@ -291,7 +291,7 @@ class TableEngine:
             self._closed = self._closed_error()
             self.leases.close()
             self.files.close()
-            self.parts.tell(EventKind.CLOSED)
+            self.parts.report(EventKind.CLOSED)
 
     def publish_committed(self, version: int) -> None:
         """Publish a commit that was just made, as the options say; raises NotPublished."""

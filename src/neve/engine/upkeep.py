@@ -153,7 +153,7 @@ class Upkeep:
             except Conflict:
                 continue  # a tag or another collector was faster
             if plan.expired_versions:
-                self._parts.tell(EventKind.EXPIRED, versions=len(plan.expired_versions))
+                self._parts.report(EventKind.EXPIRED, versions=len(plan.expired_versions))
             return _report(plan)
         raise Conflict(
             "the table's retained versions kept changing", hint="Try again", keys=("head",)
@@ -260,7 +260,7 @@ class Upkeep:
     def _report_deleted(self, files: int, byte_count: int) -> None:
         self._parts.recorder.add(GARBAGE_FILES, files)
         if files:
-            self._parts.tell(EventKind.COLLECTED, files=files, bytes=byte_count)
+            self._parts.report(EventKind.COLLECTED, files=files, bytes=byte_count)
 
     def _find(self, prefix: str) -> Iterable[str]:
         root = f"{self._parts.paths.root}/"

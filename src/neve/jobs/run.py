@@ -51,7 +51,7 @@ class JobBase:
         """The rows of the Version, by key."""
         return self.files.view(self.version)
 
-    def is_partition_told_by_key(self) -> bool:
+    def key_determines_partition(self) -> bool:
         """Whether all rows of one key are in one partition."""
         return (
             self.spec.is_unpartitioned

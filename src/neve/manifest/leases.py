@@ -126,7 +126,7 @@ class HeldLease:
         """End the lease; a second call does nothing."""
         with self._lock:
             self._trusted_until = float("-inf")
-        if not self._leases.let_go_here(self):
+        if not self._leases.release_here(self):
             self._leases.objects.delete(self._path)
 
     def give_up(self) -> None:
@@ -225,7 +225,7 @@ class Leases:
         """Honour a lease that could not be written while it is held (MANIFEST-G6)."""
         self._kept_here[lease.lease_id] = lease
 
-    def let_go_here(self, lease: HeldLease) -> bool:
+    def release_here(self, lease: HeldLease) -> bool:
         """End such a lease; False when it was written."""
         return self._kept_here.pop(lease.lease_id, None) is not None
 

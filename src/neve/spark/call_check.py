@@ -79,9 +79,9 @@ def check_frame(rows: object) -> None:
 
 
 def _is_stopped(session: object) -> bool:
-    told = getattr(session, "is_stopped", None)  # only sessions of Spark Connect say so
-    if isinstance(told, bool):
-        return told
+    is_stopped = getattr(session, "is_stopped", None)  # only sessions of Spark Connect say so
+    if isinstance(is_stopped, bool):
+        return is_stopped
     # A stopped context has released Java.
     return getattr(getattr(session, "sparkContext", None), "_jsc", None) is None
 

@@ -29,13 +29,13 @@ class TableSite:
     """Where a table is."""
 
     location: str
-    """Of the warehouse, as a URI: no worker has the driver's working directory."""
+    """Of the lake, as a URI: no worker has the driver's working directory."""
     table_id: str
     storage_options: Pairs = ()
     properties: Pairs = ()
     opening: str = field(default_factory=lambda: SystemIds().uuid().hex)
     """New for each job: what a worker caches of a table must not outlive the job, because the
-    warehouse may be restored from a copy before the next one."""
+    lake may be restored from a copy before the next one."""
 
     @classmethod
     def of(
@@ -63,9 +63,9 @@ class TableSite:
         return stored.parts(dict(self.properties))
 
     def unreachable(self, cause: NeveError) -> Unavailable:
-        """Return the error for a worker that cannot see the warehouse."""
+        """Return the error for a worker that cannot see the lake."""
         return Unavailable(
-            f"a Spark worker cannot read the warehouse: {cause.message}",
+            f"a Spark worker cannot read the lake: {cause.message}",
             path=self.location,
             hint="Share the directory with every worker at the same path, or use s3://",
         )

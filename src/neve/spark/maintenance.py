@@ -76,7 +76,7 @@ class SparkExecutor:
             partial(_rewrite, site, job.table, job.run),
             what="compacting",
             weigh=lambda task: task.row_share,
-            watch=Watch(tell=progress, check=check_cancelled),
+            watch=Watch(report=progress, check=check_cancelled),
         )
         try:
             return [answer.work.files for answer in answers_of(outcomes)]
@@ -236,7 +236,7 @@ def verify(
 
             answers = answers_of(
                 run_tasks(
-                    session, tasks, work, what="verifying", weigh=len, watch=Watch(tell=count)
+                    session, tasks, work, what="verifying", weigh=len, watch=Watch(report=count)
                 )
             )
             return [problem for answer in answers for problem in answer.problems]
@@ -278,7 +278,7 @@ def rebuild_indexes(
                 partial(_rebuild, TableSite.of(table, storage_options), table),
                 what="rebuilding indexes",
                 weigh=len,
-                watch=Watch(tell=tell),
+                watch=Watch(report=tell),
             )
         )
         return [path for answer in answers for path in answer.paths]
@@ -347,4 +347,4 @@ def _counting(tell: Progress, total: int) -> Watch:
         done += more
         tell(done, total)
 
-    return Watch(tell=count)
+    return Watch(report=count)

@@ -344,7 +344,7 @@ def migrate(
 
 
 def _refuse_inside(location: str | PathLike[str], source: str | PathLike[str]) -> None:
-    """Raise InvalidArgument for a warehouse inside the source: its files would become rows."""
+    """Raise InvalidArgument for a lake inside the source: its files would become rows."""
     places = [os.fspath(each).rstrip("/") for each in (location, source)]
     inner, outer = [
         each if "://" in each else os.path.abspath(each)  # noqa: PTH100 - as text, like the others
@@ -352,7 +352,7 @@ def _refuse_inside(location: str | PathLike[str], source: str | PathLike[str]) -
     ]
     if inner == outer or inner.startswith(f"{outer}/"):
         raise InvalidArgument(
-            "the warehouse lies inside the source, whose files it would become",
+            "the lake lies inside the source, whose files it would become",
             path=inner,
             hint="Pass a location outside the source",
         )

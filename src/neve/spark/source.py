@@ -12,7 +12,7 @@
     since                   not the table but its change feed, after this Version: a
                             number, 0 for all, or `latest`; a stream always has it
     maxVersionsPerTrigger   most Versions in one batch of a stream
-    storage.x               storage option x of the warehouse
+    storage.x               storage option x of the lake
 
 The steps of a read are in `neve.spark.source_steps`, the options of a write in
 `neve.spark.source_writer`. Spark creates and uses this object in its own processes. The Version of
@@ -133,7 +133,7 @@ def refuse_create_table(options: Mapping[str, str]) -> None:
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of the warehouse's storage, without their prefix."""
+    """Return the options of the lake's storage, without their prefix."""
     return {
         name[len(_STORAGE_PREFIX) :]: value
         for name, value in options.items()

@@ -122,7 +122,7 @@ class SourceSteps:
         if location is None or name is None:
             raise InvalidArgument(
                 "the option `table` is missing",
-                hint='Write .option("table", "namespace.name").load("the warehouse")',
+                hint='Write .option("table", "namespace.name").load("the lake")',
             )
         return TableAddress.of(location, name, storage_options(self._options))
 

@@ -189,6 +189,10 @@ class _NoRows:
     def vector(self, _file: DataFile) -> BitMap64:
         return BitMap64()
 
+    def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        assert not whole
+        return {}
+
 
 class BenchTable:
     """One handle on the table, as a committing process holds it; safe for many threads."""
@@ -229,9 +233,7 @@ class BenchTable:
         proposal = Proposal(
             base=base, facts=_facts(Operation.APPEND), added=(tiny.file,), keys=(tiny.keys,)
         )
-        committed = self._committer.commit_proposal(
-            proposal, HeadChange(), lookup=_NoRows(), write_vectors=_write_no_vectors
-        )
+        committed = self._committer.commit_proposal(proposal, HeadChange(), lookup=_NoRows())
         return committed.snapshot.version.number
 
     def append_alone(self, tiny: TinyAppend, base: int) -> int:
@@ -254,9 +256,7 @@ class BenchTable:
             added=(tiny.file,),
             removed=(tiny.replaces,),
         )
-        committed = self._committer.commit_proposal(
-            proposal, HeadChange(), lookup=_NoRows(), write_vectors=_write_no_vectors
-        )
+        committed = self._committer.commit_proposal(proposal, HeadChange(), lookup=_NoRows())
         return committed.snapshot.version.number
 
     def checkpoint_count(self) -> int:
@@ -364,11 +364,6 @@ def _facts(operation: Operation) -> VersionFacts:
     return VersionFacts(
         operation=operation, timestamp_ms=0, schema_id=0, spec_id=0, summary=summary
     )
-
-
-def _write_no_vectors(vectors: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
-    assert not vectors
-    return {}
 
 
 assert len(FIELD_NAMES) == len(data_file(0).statistics)

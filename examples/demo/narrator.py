@@ -15,7 +15,7 @@ _NUMBERS: Final = r"(?<![\w.'-])\d[\d,.]*\d?(?: (?:µs|ms|s|kB|MB|rows/s|keys/s)
 _BAR_COLUMNS: Final = 24
 
 
-class TellProgress(Protocol):
+class ReportProgress(Protocol):
     """Is called with how many steps are done, and what comes next."""
 
     def __call__(self, done: int, what: str | None = None, /) -> None:
@@ -78,7 +78,7 @@ class Narrator:
         return [*text.split("\n")]
 
     @contextmanager
-    def progress(self, what: str, *, total: int) -> Iterator[TellProgress]:
+    def progress(self, what: str, *, total: int) -> Iterator[ReportProgress]:
         """Return a function that tells how many steps are done; drawn on a terminal only."""
         if self._page is None or not self._page.is_terminal:
             yield _say_nothing

@@ -3,6 +3,7 @@
 Documents have none of these words, and neither has source: docstrings, comments, messages, help.
 """
 
+import ast
 import re
 import tokenize
 from collections.abc import Iterator
@@ -45,6 +46,9 @@ WORST: Final = {
     r"hardly any\w+": "rarely",
     r"(?<=; )gives|gives (?:how|back|None)": "returns",
 }
+WORST_IN_NAMES: Final = re.compile(
+    r"(?:^|_)(?:told|tells?|telling|behind|mend(?:s|ed)?|let_go|anew|whoever|nobody)(?:_|$)"
+)
 ALLOWED: Final = re.compile(
     # A writer falls behind, and a crash leaves files behind: in English, too.
     r"\b(?:falls?|fallen|fell|falling)\s+behind\b"
@@ -142,6 +146,21 @@ def test_the_source_has_no_translated_words() -> None:
     ]
 
     assert not found, "\n".join(str(one) for one in found[:40])
+
+
+def test_the_names_of_functions_and_classes_are_english() -> None:
+    named = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, named)
+        and not node.name.startswith("test_")
+        and node.name != "tell"  # of a file: Python's name
+        and WORST_IN_NAMES.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name).lower())
+    ]
+
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(

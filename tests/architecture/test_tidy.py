@@ -38,6 +38,8 @@ DOORS = {
     "moto": {"testing"},
     "boto3": {"testing"},
 }
+# The one module that may import a module of Python.
+MODULE_DOORS = {"difflib": "model/suggestions.py"}
 # Where modules of neve are loaded when they are first used.
 LAZY_PLACES = {
     "__init__.py": "`import neve` takes a few hundredths of a second",
@@ -200,6 +202,14 @@ def test_a_library_of_others_has_one_door(library: str) -> None:
     }
 
     assert not inside
+
+
+@pytest.mark.parametrize("library", MODULE_DOORS)
+def test_a_module_of_python_has_one_door(library: str) -> None:
+    trees = {neve_path(path): ast.parse(path.read_text()) for path in SOURCES}
+    inside = {name for name, tree in trees.items() if library in imported(tree)}
+
+    assert inside == {MODULE_DOORS[library]}
 
 
 def test_a_constructor_has_few_parameters() -> None:

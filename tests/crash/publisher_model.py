@@ -35,8 +35,6 @@ from neve.iceberg.publisher import IcebergPublisher
 from neve.iceberg.pyiceberg_bridge import read_manifest, read_manifest_list
 from neve.model.data_file import VectorRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
 from neve.sstable.puffin import write_puffin
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
@@ -138,10 +136,8 @@ class Process:
             clock=SimulatedClock(),
             ids=world.ids_of_next_process(),
         )
-        self.publisher: IcebergPublisher = self.stored.publisher(dict)
-        parts = self.stored.parts(
-            {}, recorder=NoRecorder(), listener=unheard, publish=self.publisher.publish_once
-        )
+        self.publisher: IcebergPublisher = self.stored.publisher
+        parts = self.stored.parts(is_published=True)
         self.upkeep = Upkeep(parts)
 
 

@@ -144,7 +144,7 @@ class Start:
             keys=(keys,),
         )
         desk.committer.commit_proposal(
-            proposal, HeadChange(job_id=job.job_id), lookup=self.rows, write_vectors=write_vectors
+            proposal, HeadChange(job_id=job.job_id), lookup=self.rows.writing(write_vectors)
         )
 
 

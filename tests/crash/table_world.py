@@ -197,7 +197,7 @@ class TableWorld(TroubledWorld):
 
         change = HeadChange(job_id=job.job_id, intent_id=job.job_id, writer_epoch=job.epoch)
         committed = desk.committer.commit_proposal(
-            proposal, change, lookup=self.rows, write_vectors=write_vectors
+            proposal, change, lookup=self.rows.writing(write_vectors)
         )
         if committed.is_repeat:
             # An attempt before got through; this one's files are garbage.

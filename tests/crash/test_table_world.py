@@ -86,10 +86,10 @@ def leases_are_listed_before_the_plan_is_applied(monkeypatch: pytest.MonkeyPatch
 def a_lease_holds_only_what_its_own_plan_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that the leased Version shares with later ones go with those."""
 
-    def let_go(plan: GcPlan) -> tuple[tuple[int, int], ...]:
+    def released(plan: GcPlan) -> tuple[tuple[int, int], ...]:
         return tuple((number, number) for number in plan.expired_versions)
 
-    monkeypatch.setattr(GcPlan, "let_go", property(let_go))
+    monkeypatch.setattr(GcPlan, "released", property(released))
 
 
 def vectors_of_others_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

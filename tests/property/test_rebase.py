@@ -212,9 +212,7 @@ class History:
             raise Divergence("a job was committed twice")
 
     def _commit(self, bench: TableBench, planned: Planned, change: HeadChange) -> Committed:
-        return bench.committer.commit_proposal(
-            planned.proposal, change, lookup=self._rows, write_vectors=self._rows.write_vectors
-        )
+        return bench.committer.commit_proposal(planned.proposal, change, lookup=self._rows)
 
     def _squeeze_commits_into(self, bench: TableBench) -> None:
         """Let others commit between a committer's reading and its writing.

@@ -203,7 +203,7 @@ def test_a_worker_that_does_not_see_the_warehouse_is_a_clear_error(
     make_table(tmp_path)
     with TableJobs(tmp_path, NAME) as jobs:
         jobs.site = replace(jobs.site, location=(tmp_path / "not mounted").as_uri())
-        with pytest.raises(neve.Unavailable, match="worker cannot read the warehouse") as failed:
+        with pytest.raises(neve.Unavailable, match="worker cannot read the lake") as failed:
             jobs.run(
                 lambda site, base: write_plan(
                     frame(spark, [(1, 1, "a")]), site, base, order_by=None, tasks=1

@@ -21,8 +21,8 @@ from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
+from neve.spark.job_site import TableSite
 from neve.spark.maintenance import SparkExecutor
-from neve.spark.task_run import site_of
 from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import PlanExecutorContract
 from neve.testing.model_table import Rows
@@ -284,8 +284,10 @@ def test_a_warehouse_that_only_this_process_has_is_refused(spark: SparkSession) 
 def test_a_worker_that_does_not_see_the_warehouse_is_told_of_and_nothing_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    site_of = TableSite.of
     monkeypatch.setattr(
-        "neve.spark.maintenance.site_of",
+        TableSite,
+        "of",
         lambda table, options: replace(site_of(table, options), location="file:///not/there"),
     )
     with neve.open(tmp_path / "lake") as lake:
@@ -293,7 +295,7 @@ def test_a_worker_that_does_not_see_the_warehouse_is_told_of_and_nothing_changes
         write_some(table, Random(4))
         before = table.version
 
-        with pytest.raises(Unavailable, match="cannot read the warehouse"):
+        with pytest.raises(Unavailable, match="cannot read the lake"):
             ns.compact(spark, tmp_path / "lake", NAME, full=True, options=OPTIONS)
 
         assert table.refresh().version == before

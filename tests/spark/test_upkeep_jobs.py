@@ -248,7 +248,7 @@ def test_a_job_that_is_to_end_meanwhile_is_ended(spark: SparkSession, tmp_path: 
         if began.exists():
             raise NotFound("the table was dropped")
 
-    watch = Watch(tell=lambda _more: None, check=check)
+    watch = Watch(report=lambda _more: None, check=check)
     with pytest.raises(NotFound, match="the table was dropped"):
         run_tasks(spark, [0], work, what="waiting", watch=watch)
     over.touch()

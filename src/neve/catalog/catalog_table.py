@@ -42,7 +42,6 @@ from neve.errors import (
     Phrase,
     Wording,
 )
-from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.commit import CommitPlan
 from neve.manifest.documents import Lease
 from neve.manifest.table_head import HEAD_KEY, HeadChange, Requirements, Retention, TableHead
@@ -71,11 +70,11 @@ class CatalogTable(KeptInProcess):
     """A table of a catalog; safe for many threads."""
 
     def __init__(
-        self, warehouse: LakeStores, settlement: Settlement, meta: TableMeta, state: TableState
+        self, stores: LakeStores, settlement: Settlement, meta: TableMeta, state: TableState
     ) -> None:
         # Fixed at construction.
         self.table_id = meta.table_id
-        self._stores = warehouse
+        self._stores = stores
         self._settlement = settlement
         # Read without a lock: replaced as a whole.
         self._seen = _Seen(up_to_date(meta, state), state)
@@ -255,18 +254,17 @@ class CatalogTable(KeptInProcess):
 
         Other engines read the table from there; rows that are not flushed are not in it.
         """
-        return self._publisher.publish()
+        return self.stored.publisher.publish()
 
     def publish_committed(self) -> None:
         """Publish what was just committed to other engines; raises NotPublished."""
-        publish = self._publisher.publish_once
         parts = self.stored.parts(
             self.properties,
             recorder=self._stores.recorder,
             listener=self._stores.listener,
-            publish=publish,
+            is_published=True,
         )
-        CommitPublishing(parts, publish).publish_committed(self.version)
+        CommitPublishing(parts).publish_committed(self.version)
 
     # What changes it
 
@@ -413,19 +411,7 @@ class CatalogTable(KeptInProcess):
     @property
     def published_lineage(self) -> PublishedLineage:
         """The lineage of the table's rows as published to other engines."""
-        return self._publisher
-
-    @property
-    def _publisher(self) -> IcebergPublisher:
-        entries, table_id = self._stores.entries, self.table_id
-
-        def properties() -> Mapping[str, str]:
-            meta = entries.find_meta(table_id)
-            if meta is None:
-                raise NotFound("the table was dropped", path=table_id)
-            return meta.properties
-
-        return self.stored.publisher(properties)
+        return self.stored.publisher
 
     def _page(self) -> str:
         seen, problems = self._seen, [*self._problems()]

@@ -237,7 +237,7 @@ class Lake(KeptInProcess):
             table.properties,
             recorder=self._stores.recorder,
             listener=self._stores.listener,
-            publish=lambda: bool(table.iceberg_metadata()),
+            is_published=True,
         )
         return BulkJob(parts, JobIdentity(job_id=job_id, application=application))
 

@@ -6,7 +6,7 @@ can be open twice, once for writing and once for reading only.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from neve.catalog.stored_table import StoredTable
 from neve.engine.background import end_forgotten
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
-from neve.errors import Closed, InvalidArgument
+from neve.errors import Closed, InvalidArgument, NotFound
 from neve.observability.events import Listener, unheard
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
@@ -179,12 +179,24 @@ class LakeStores:
         with self._lock:
             table = self._tables.get(table_id)
             if table is None:
-                table = StoredTable(self.objects, table_id, clock=self.clock, ids=self.ids)
+                table = StoredTable(
+                    self.objects,
+                    table_id,
+                    clock=self.clock,
+                    ids=self.ids,
+                    properties_of=lambda: self._properties_of(table_id),
+                )
                 self._tables[table_id] = table
             self._tables.move_to_end(table_id)
             while len(self._tables) > _TABLES_KEPT:
                 self._tables.popitem(last=False)
             return table
+
+    def _properties_of(self, table_id: str) -> Mapping[str, str]:
+        meta = self.entries.find_meta(table_id)
+        if meta is None:
+            raise NotFound("the table was dropped", path=table_id)
+        return meta.properties
 
     def check_open(self) -> None:
         """Raise Closed once `close` was called, and in a forked child."""

@@ -62,8 +62,7 @@ class OpenTable(CatalogTable):
                         self.properties,
                         recorder=self._stores.recorder,
                         listener=self._stores.listener,
-                        publish=self._publisher.publish_once,
-                        lineage=self.published_lineage,
+                        is_published=True,
                     ),
                 )
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)
@@ -150,7 +149,7 @@ class OpenTable(CatalogTable):
         self.check_not_closed()
         if not self.is_read_only or append_files_of(self.stored.objects) is None:
             return super().iceberg_metadata()
-        newest = self._publisher.newest()
+        newest = self.stored.publisher.newest()
         if newest is None:
             raise NotFound(
                 f"the table {self.name!a} has not been published",

@@ -74,9 +74,9 @@ class RecoveryReport:
 class Settlement:
     """Brings the two stores of a lake's tables together."""
 
-    def __init__(self, warehouse: LakeStores) -> None:
-        self._stores = warehouse
-        self._entries = warehouse.entries
+    def __init__(self, stores: LakeStores) -> None:
+        self._stores = stores
+        self._entries = stores.entries
 
     def settle(self, table_id: str, *, purge: bool) -> Settled:
         """Settle one table; raises Corruption when its stores belong to different tables.

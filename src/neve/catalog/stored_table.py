@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
@@ -26,12 +25,12 @@ from neve.manifest.writer_state import WriterState
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
-from neve.observability.events import Listener
-from neve.observability.metrics import Recorder
+from neve.observability.events import Listener, unheard
+from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.table.table_context import Definitions, PublishedLineage, TableParts
+from neve.table.table_context import Definitions, TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +66,16 @@ class TableState:
 class StoredTable:
     """The version store and the files of one table; safe for many threads."""
 
-    def __init__(self, objects: ObjectStore, table_id: str, *, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        table_id: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        properties_of: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """Take the table's place; `properties_of` returns its newest properties."""
         # Fixed at construction.
         self.table_id = table_id
         self.paths = TablePaths(table_id)
@@ -85,9 +93,14 @@ class StoredTable:
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Needs no lock.
         self.definitions = Definitions(self.versions, path=self.paths.manifest)
-        # Guarded by _lock.
-        self._lock = Lock()
-        self._publisher: IcebergPublisher | None = None
+        self.publisher = IcebergPublisher(
+            objects,
+            self.paths,
+            versions=self.versions,
+            definitions=self.definitions,
+            work=self.work,
+            properties_of=properties_of,
+        )
 
     @property
     def location(self) -> str:
@@ -101,14 +114,13 @@ class StoredTable:
 
     def parts(
         self,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str] | None = None,
         *,
-        recorder: Recorder,
-        listener: Listener,
-        publish: Callable[[], bool] | None = None,
-        lineage: PublishedLineage | None = None,
+        recorder: Recorder | None = None,
+        listener: Listener = unheard,
+        is_published: bool = False,
     ) -> TableParts:
-        """Return the parts of a live table with these properties."""
+        """Return the parts of a table, with its publisher if commits are to be published."""
         return TableParts(
             objects=self.objects,
             paths=self.paths,
@@ -118,26 +130,12 @@ class StoredTable:
             leases=self._leases,
             clock=self._clock,
             ids=self._ids,
-            properties=properties,
-            recorder=recorder,
+            properties=properties or {},
+            recorder=recorder or NoRecorder(),
             listener=listener,
-            publish=publish,
-            lineage=lineage,
+            publish=self.publisher.publish_once if is_published else None,
+            lineage=self.publisher if is_published else None,
         )
-
-    def publisher(self, properties_of: Callable[[], Mapping[str, str]]) -> IcebergPublisher:
-        """Return the table's publisher; `properties_of` returns the newest properties."""
-        with self._lock:
-            if self._publisher is None:
-                self._publisher = IcebergPublisher(
-                    self.objects,
-                    self.paths,
-                    versions=self.versions,
-                    definitions=self.definitions,
-                    work=self.work,
-                    properties_of=properties_of,
-                )
-            return self._publisher
 
     def find_head(self) -> TableHead | None:
         """Return the head; None when the store was never begun."""

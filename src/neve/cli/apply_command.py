@@ -44,8 +44,8 @@ from neve.cli.options import (
     pairs_of,
     table_argument,
 )
-from neve.cli.progress_bar import TellProgress, progress_bar
-from neve.cli.refused_rows import PlaceOf, telling_the_row
+from neve.cli.progress_bar import ReportProgress, progress_bar
+from neve.cli.refused_rows import PlaceOf, naming_the_row
 from neve.engine.applied_changes import (
     KNOWN_OPERATIONS,
     AppliedChanges,
@@ -68,7 +68,7 @@ _NUMBERS: Final = (pa.int64(), pa.decimal128(38, 0), pa.decimal128(38, 12))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyWish:
+class ApplyRequest:
     """What to apply, and how."""
 
     file: str
@@ -172,7 +172,7 @@ def apply(
 
     If a change does not fit, nothing is written and the exit code is 2.
     """
-    wish = ApplyWish(
+    request = ApplyRequest(
         file=file,
         form=_form(file, form, is_debezium=is_debezium),
         options=ChangeOptions(op=op, operations=pairs_of(operations, what="operation")),
@@ -181,16 +181,16 @@ def apply(
         delimiter=delimiter,
         memory_limit=memory_limit,
     )
-    check_delimiter(delimiter, wish.form)
+    check_delimiter(delimiter, request.form)
     with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
         ordering = names_of(order_by, table.schema) or ()
-        wish = replace(wish, options=replace(wish.options, order_by=tuple(ordering)))
-        read = _read(table, wish)
-        with _naming_the_row(read.place_of), telling_the_row(read.place_of, lambda: 0):
+        request = replace(request, options=replace(request.options, order_by=tuple(ordering)))
+        read = _read(table, request)
+        with _operations_by_place(read.place_of), naming_the_row(read.place_of, lambda: 0):
             changes = AppliedChanges(open_table_of(table).engine)
-            outcome = changes.apply(read.changes, wish.options, wish.application)
+            outcome = changes.apply(read.changes, request.options, request.application)
         version = table.flush()
-    _tell(name, wish, outcome, version=version, count=read.count, as_json=as_json)
+    _tell(name, request, outcome, version=version, count=read.count, as_json=as_json)
 
 
 def _form(file: str, form: str | None, *, is_debezium: bool) -> ImportForm:
@@ -213,35 +213,35 @@ def _application(app_id: str | None, batch: int | None) -> tuple[str, int] | Non
     return app_id, batch
 
 
-def _read(table: Table, wish: ApplyWish) -> ReadChanges:
+def _read(table: Table, request: ApplyRequest) -> ReadChanges:
     """Read all changes of the file; none of a named file whose batch was applied before."""
-    if wish.application is not None and wish.file != STANDARD_INPUT:
-        application, batch = wish.application
+    if request.application is not None and request.file != STANDARD_INPUT:
+        application, batch = request.application
         last = table.last_batch(application)
         if last is not None and batch <= last:
-            return ReadChanges([], 0, lambda _: wish.file)
+            return ReadChanges([], 0, lambda _: request.file)
     try:
-        with progress_bar("reading") as tell:
-            read = _read_json if wish.form is ImportForm.JSONL else _read_arrow
-            return read(table.schema, wish, tell)
+        with progress_bar("reading") as report:
+            read = _read_json if request.form is ImportForm.JSONL else _read_arrow
+            return read(table.schema, request, report)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was written", hint="Apply the file again") from None
 
 
-def _read_json(schema: TableSchema, wish: ApplyWish, tell: TellProgress) -> ReadChanges:
-    reader = JsonFileRows(schema, source=source_of(wish.file))
-    positions = (*POSITION_COLUMNS, *wish.options.order_by) if wish.is_debezium else ()
-    rows = change_rows(wish.options.op, positions) if wish.is_debezium else ChangeRows()
+def _read_json(schema: TableSchema, request: ApplyRequest, report: ReportProgress) -> ReadChanges:
+    reader = JsonFileRows(schema, source=source_of(request.file))
+    positions = (*POSITION_COLUMNS, *request.options.order_by) if request.is_debezium else ()
+    rows = change_rows(request.options.op, positions) if request.is_debezium else ChangeRows()
     lines: list[int] = []
     with ExitStack() as stack:
-        raw, stream = opened_text(wish.file, wish.form, stack)
+        raw, stream = opened_text(request.file, request.form, stack)
         byte_count = length_of(raw)
         for line, content in reader.texts(stream):
             text = reader.text(content, line)
-            if wish.is_debezium:
+            if request.is_debezium:
                 (place,) = reader.places_of([line])
                 row = change_row(
-                    None, text, place=place, op=wish.options.op, position_columns=positions
+                    None, text, place=place, op=request.options.op, position_columns=positions
                 )
             else:
                 row = reader.members(text, line=line)
@@ -249,31 +249,31 @@ def _read_json(schema: TableSchema, wish: ApplyWish, tell: TellProgress) -> Read
                 rows.append(row)
                 lines.append(line)
             if len(lines) % _TELL_EACH == 0 and byte_count is not None:
-                tell(raw.tell(), byte_count)
+                report(raw.report(), byte_count)
     return ReadChanges(rows, len(rows), lambda row: reader.places_of([lines[row]])[0])
 
 
-def _read_arrow(schema: TableSchema, wish: ApplyWish, tell: TellProgress) -> ReadChanges:
-    options = wish.options
+def _read_arrow(schema: TableSchema, request: ApplyRequest, report: ReportProgress) -> ReadChanges:
+    options = request.options
     foreign = [
         name for name in dict.fromkeys((options.op, *options.order_by)) if name not in schema
     ]
     batches: list[pa.RecordBatch] = []
     with open_rows(
-        wish.file,
-        wish.form,
+        request.file,
+        request.form,
         _schema_of_cells(schema, foreign),
         batch_rows=_BATCH_ROWS,
-        delimiter=wish.delimiter,
-        memory_limit=wish.memory_limit,
+        delimiter=request.delimiter,
+        memory_limit=request.memory_limit,
     ) as rows:
         for batch in rows.batches:
             batches.append(batch)
-            tell(rows.position(), rows.byte_count)
+            report(rows.position(), rows.byte_count)
     if not batches:
         return ReadChanges([], 0, rows.place_of)
     table = pa.Table.from_batches(batches)
-    if wish.form is ImportForm.CSV:
+    if request.form is ImportForm.CSV:
         for name in foreign:
             if name != options.op and name in table.column_names:
                 place = table.column_names.index(name)
@@ -313,7 +313,7 @@ def _compared(
 
 
 @contextmanager
-def _naming_the_row(place_of: Callable[[int], str]) -> Iterator[None]:
+def _operations_by_place(place_of: Callable[[int], str]) -> Iterator[None]:
     """Word an unknown operation with its place in the file."""
     try:
         yield
@@ -329,7 +329,7 @@ def _naming_the_row(place_of: Callable[[int], str]) -> Iterator[None]:
 
 def _tell(
     name: str,
-    wish: ApplyWish,
+    request: ApplyRequest,
     outcome: ApplyOutcome,
     *,
     version: int,
@@ -345,15 +345,15 @@ def _tell(
             "sequence": outcome.sequence,
             "version": version,
         }
-        if wish.application is not None:
-            app_id, batch = wish.application
+        if request.application is not None:
+            app_id, batch = request.application
             facts |= {"app_id": app_id, "batch": batch, "applied_before": outcome.is_repeat}
         write_json(facts)
         return
     page = Page()
     if outcome.is_repeat:
-        assert wish.application is not None, "only batches of an application are repeated"
-        app_id, batch = wish.application
+        assert request.application is not None, "only batches of an application are repeated"
+        app_id, batch = request.application
         page.line(
             f"batch {batch:,} of {shown_text(app_id)} was applied before; nothing was written to "
             f"{shown_text(name)}, at version {version}"

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from neve.catalog.lake import Lake
 from neve.cli.commands import DocumentedCommand
-from neve.cli.import_command import ImportWish, file_options, import_into, tell_import
+from neve.cli.import_command import ImportRequest, file_options, import_into, report_import
 from neve.cli.imported_rows import (
     STANDARD_INPUT,
     DecodedFile,
@@ -323,7 +323,7 @@ def create(
             with catalog.table(name) as opened:
                 done = import_into(opened, source)
             if not as_json:
-                tell_import(name, source, done, as_json=False)
+                report_import(name, source, done, as_json=False)
         elif source is not None and not as_json:
             many = counted(len(wish.schema), "column")
             rest = f"`neve import {shown_text(name)} {shown_text(source.file)}` writes its rows"
@@ -339,7 +339,7 @@ def _source_of(
     memory_limit: int | None,
     *,
     load: bool,
-) -> ImportWish | None:
+) -> ImportRequest | None:
     """Return the file to take columns from, if there is one; raises InvalidArgument."""
     if file is None:
         if load or (form, delimiter, memory_limit) != (None, None, None):
@@ -353,7 +353,7 @@ def _source_of(
             "standard input can be read only once",
             hint="Name a file, or write the rows with `neve import TABLE -`",
         )
-    return ImportWish(
+    return ImportRequest(
         file=file,
         form=form_of(file) if form is None else ImportForm(form),
         delimiter=delimiter,
@@ -394,7 +394,7 @@ def _make(catalog: Lake, wish: _Wish, *, exists_ok: bool) -> bool:
     raise refusal
 
 
-def _schema_of(columns: tuple[str, ...], source: ImportWish | None) -> pa.Schema:
+def _schema_of(columns: tuple[str, ...], source: ImportRequest | None) -> pa.Schema:
     given = [_field_of(text) for text in columns]
     if source is None:
         if not given:

@@ -264,7 +264,7 @@ def changes(
         if follow:
             _follow(table, since or 0, form, wide=wide)
         elif consumer is None:
-            _tell(table, since or 0, until, form, path, wide=wide)
+            _report(table, since or 0, until, form, path, wide=wide)
         else:
             feed = ChangeFeed(open_table_of(table).engine)
             consumed = feed.consume(consumer, since, keep_seconds=keep_seconds)
@@ -347,7 +347,7 @@ def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> Non
         )
 
 
-def _tell(
+def _report(
     table: Table, since: int, until: int | None, form: RowForm, path: str, *, wide: bool
 ) -> None:
     last = max(table.refresh().version, since) if until is None else until

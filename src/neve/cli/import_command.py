@@ -37,8 +37,8 @@ from neve.cli.options import (
     table_argument,
     written_columns,
 )
-from neve.cli.progress_bar import TellProgress, progress_bar
-from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
+from neve.cli.progress_bar import ReportProgress, progress_bar
+from neve.cli.refused_rows import RefusedRows, TooManyRefused, naming_the_row, nth_left
 from neve.engine.conditional_writes import ConditionalWrites
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.inspect.page import Page, write_json
@@ -49,7 +49,7 @@ _BATCH_ROWS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportWish:
+class ImportRequest:
     """What to import, and how."""
 
     file: str
@@ -162,7 +162,7 @@ def import_rows(
 
     In CSV and JSON, decimals, dates, times and uuids are text; bytes are hexadecimal text.
     """
-    wish = ImportWish(
+    wish = ImportRequest(
         file=file,
         form=form_of(file) if form is None else ImportForm(form),
         batch_rows=batch_rows,
@@ -172,13 +172,13 @@ def import_rows(
         keep_good=keep_good or refused_file is not None,
         refused_file=refused_file,
     )
-    _check_wish(wish)
+    _check_request(wish)
     with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
         done = import_into(table, wish)
-    tell_import(name, wish, done, as_json=as_json)
+    report_import(name, wish, done, as_json=as_json)
 
 
-def import_into(table: Table, wish: ImportWish) -> ImportDone:
+def import_into(table: Table, wish: ImportRequest) -> ImportDone:
     """Write the rows of a file; raises typed errors."""
     done = ImportDone(table.stats().sequence, table.version)
     if wish.keep_good:
@@ -190,7 +190,7 @@ def import_into(table: Table, wish: ImportWish) -> ImportDone:
     return done
 
 
-def _check(table: Table, wish: ImportWish) -> None:
+def _check(table: Table, wish: ImportRequest) -> None:
     """Read the whole file without writing; raises SchemaMismatch that lists the wrong rows."""
     refused = RefusedRows(is_bounded=True)
     names = names_of(wish.columns, table.schema)
@@ -217,14 +217,14 @@ def _check(table: Table, wish: ImportWish) -> None:
             raise refused.failure(rows.source, rows.places_of)
 
 
-def _write(table: Table, wish: ImportWish, done: ImportDone) -> None:
+def _write(table: Table, wish: ImportRequest, done: ImportDone) -> None:
     """Write and flush all batches, until one is refused."""
     names = names_of(wish.columns, table.schema)
     with (
         progress_bar("importing") as tell,
         _opened(table, wish, None) as rows,
-        _telling_how_far(table, done),
-        telling_the_row(rows.place_of, lambda: done.rows),
+        _reporting_how_far(table, done),
+        naming_the_row(rows.place_of, lambda: done.rows),
     ):
         for batch in rows.batches:
             done.sequence = table.upsert(batch, names)
@@ -232,7 +232,7 @@ def _write(table: Table, wish: ImportWish, done: ImportDone) -> None:
         done.version = table.flush() if done.rows else table.version
 
 
-def _write_good(table: Table, wish: ImportWish, done: ImportDone) -> None:
+def _write_good(table: Table, wish: ImportRequest, done: ImportDone) -> None:
     """Write and flush the rows that fit, and skip the others."""
     names = names_of(wish.columns, table.schema)
 
@@ -241,7 +241,7 @@ def _write_good(table: Table, wish: ImportWish, done: ImportDone) -> None:
 
     with ExitStack() as stack, progress_bar("importing") as tell:
         refused = RefusedRows(path=wish.refused_file, stack=stack)
-        with _opened(table, wish, refused) as rows, _telling_how_far(table, done):
+        with _opened(table, wish, refused) as rows, _reporting_how_far(table, done):
             given = 0
             for batch in rows.batches:
                 written = _without_refused(batch, write, rows, refused, given)
@@ -288,7 +288,7 @@ def _all_but(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
 
 
 def _opened(
-    table: Table, wish: ImportWish, refused: RefusedRows | None
+    table: Table, wish: ImportRequest, refused: RefusedRows | None
 ) -> AbstractContextManager[ImportedRows]:
     return open_rows(
         wish.file,
@@ -303,7 +303,7 @@ def _opened(
 
 
 @contextmanager
-def _telling_how_far(table: Table, done: ImportDone) -> Iterator[None]:
+def _reporting_how_far(table: Table, done: ImportDone) -> Iterator[None]:
     """Add to an interrupt how many rows are in the table."""
     try:
         yield
@@ -315,12 +315,12 @@ def _telling_how_far(table: Table, done: ImportDone) -> Iterator[None]:
         ) from None
 
 
-def _count(done: ImportDone, rows: int, imported: ImportedRows, tell: TellProgress) -> None:
+def _count(done: ImportDone, rows: int, imported: ImportedRows, tell: ReportProgress) -> None:
     done.rows += rows
     tell(imported.position(), imported.byte_count)
 
 
-def tell_import(name: str, wish: ImportWish, done: ImportDone, *, as_json: bool) -> None:
+def report_import(name: str, wish: ImportRequest, done: ImportDone, *, as_json: bool) -> None:
     """Print what was written."""
     if as_json:
         facts: dict[str, Json] = {
@@ -344,7 +344,7 @@ def tell_import(name: str, wish: ImportWish, done: ImportDone, *, as_json: bool)
         page.lines(Text(f"  {shown_text(line)}", "dim") for line in done.details)
 
 
-def _check_wish(wish: ImportWish) -> None:
+def _check_request(wish: ImportRequest) -> None:
     if wish.refused_file is not None and wish.form not in TEXT_FORMS:
         raise InvalidArgument(
             f"--refused cannot keep rows of {wish.form}, which has no lines",

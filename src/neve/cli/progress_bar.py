@@ -7,12 +7,12 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-TellProgress: TypeAlias = Callable[[int, int | None], None]
+ReportProgress: TypeAlias = Callable[[int, int | None], None]
 """Takes how much is done, and the total; None if that is unknown."""
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[TellProgress]:
+def progress_bar(title: str) -> Iterator[ReportProgress]:
     """Show a bar during the work inside, and remove it afterwards."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -28,10 +28,10 @@ def progress_bar(title: str) -> Iterator[TellProgress]:
     ) as progress:
         task = progress.add_task(title, total=None)
 
-        def tell(done: int, total: int | None) -> None:
+        def report(done: int, total: int | None) -> None:
             progress.update(task, completed=done, total=total)
 
-        yield tell
+        yield report
 
 
 def _say_nothing(_done: int, _total: int | None) -> None:

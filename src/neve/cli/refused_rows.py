@@ -125,7 +125,7 @@ def nth_left(index: int, gone: Sequence[int]) -> int:
 
 
 @contextmanager
-def telling_the_row(place_of: PlaceOf, written: Callable[[], int]) -> Iterator[None]:
+def naming_the_row(place_of: PlaceOf, written: Callable[[], int]) -> Iterator[None]:
     """Add to an error the place of its row in the input, and how many rows before it were written.
 
     `written` counts the rows of the input that were written before the refused batch.

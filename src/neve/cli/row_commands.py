@@ -48,7 +48,7 @@ from neve.cli.options import (
     wide_option,
     written_columns,
 )
-from neve.cli.refused_rows import telling_the_row
+from neve.cli.refused_rows import naming_the_row
 from neve.cli.row_output import (
     STANDARD_OUTPUT,
     RowForm,
@@ -407,7 +407,7 @@ def _check_way(row: str, columns: Sequence[str], *, if_absent: bool, expected: s
 
 def _upsert(table: Table, row: str, columns: Sequence[str] | None, done: _Done) -> None:
     rows = JsonFileRows(table.schema, source=_source(row), columns=columns)
-    with telling_the_row(rows.place_of, lambda: done.written + done.present):
+    with naming_the_row(rows.place_of, lambda: done.written + done.present):
         for encoded in _given(row, rows):
             done.sequence = table.upsert(rows.batch(encoded), columns)
             done.written += len(encoded)
@@ -415,7 +415,7 @@ def _upsert(table: Table, row: str, columns: Sequence[str] | None, done: _Done) 
 
 def _put_absent(table: Table, row: str, done: _Done) -> None:
     rows = JsonFileRows(table.schema, source=_source(row))
-    with telling_the_row(rows.place_of, lambda: done.written + done.present):
+    with naming_the_row(rows.place_of, lambda: done.written + done.present):
         for encoded in _given(row, rows):
             for each in encoded:
                 sequence = table.put_if_absent(rows.values(each))

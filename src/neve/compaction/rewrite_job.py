@@ -40,7 +40,7 @@ class TableDefinition:
     """What an executor needs to read and write a table's files elsewhere, all of it as text."""
 
     location: str
-    """The warehouse, as a URI."""
+    """The lake, as a URI."""
     table_id: str
     schema_id: int
     """Schema to write rows with."""

@@ -17,12 +17,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread, current_thread, main_thread
 from types import MethodType
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
+Done = TypeVar("Done")
 
 Step = Callable[[], bool]
 """A bound method that does one piece of work; False when there was nothing to do."""
@@ -159,17 +160,16 @@ def end_forgotten(end: Callable[[], None]) -> None:
         end()
 
 
-def run_side_by_side(tasks: Sequence[Callable[[], None]], *, threads: int) -> None:
-    """Run tasks, at most `threads` at once; raises the first error when all have ended.
+def run_side_by_side(tasks: Sequence[Callable[[], Done]], *, threads: int) -> list[Done]:
+    """Run tasks, at most `threads` at once, and return their results.
+
+    Raises the first error when all have ended.
 
     Tasks that release the interpreter's lock get more than one core. With one thread they run here,
     one after another, up to the first that raises.
     """
     if threads <= 1 or len(tasks) <= 1:
-        for task in tasks:
-            task()
-        return
+        return [task() for task in tasks]
     with ThreadPoolExecutor(min(threads, len(tasks)), "neve-side") as pool:
         running = [pool.submit(task) for task in tasks]
-    for each in running:
-        each.result()
+    return [each.result() for each in running]

@@ -119,9 +119,9 @@ class Backlog:
         )
         self.pressure = pressure if pressure.is_felt else CALM
         if not self.pressure.must_wait:
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Make waiting writers check again at once."""
         with self._relief:
             self._relief.notify_all()

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
-from neve.manifest.writer_state import Consumer, expired_history
+from neve.manifest.writer_state import Consumer
 from neve.model.display import shown
 from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
@@ -171,11 +171,13 @@ class ConsumedChanges:
 class _HeldHistory:
     """A lease on consecutive Versions, released with this object (ENGINE-14)."""
 
-    def __init__(self, engine: TableEngine, first: int, last: int) -> None:
+    def __init__(
+        self, engine: TableEngine, since: int, last: int, *, consumer: str | None = None
+    ) -> None:
         self._engine = engine
-        self._lease = engine.leases.hold_history(first, last)
+        self._lease = engine.leases.hold_history(since, last, consumer=consumer)
         if self._lease is not None:
-            weakref.finalize(self, engine.leases.let_go_of_history, self._lease)
+            weakref.finalize(self, engine.leases.release_history, self._lease)
 
     def check(self) -> None:
         """Raise when the table was closed or the lease has lapsed; renews a lease when due."""
@@ -194,15 +196,9 @@ class _Stretch:
         self._versions = engine.parts.versions
         self.since = since
         self.until = _checked_until(engine, since, until)
-        first = max(since, 1)  # no Version precedes the first
-        self._held = _HeldHistory(engine, first, max(self.until, first))
-        # After the lease: a collector that did not see it has removed the Versions by now.
+        self._held = _HeldHistory(engine, since, self.until, consumer=consumer)
         self._session = self._versions.store.read()
-        head = self._versions.head_in(self._session)
-        if first < head.oldest_version:
-            path = engine.parts.paths.manifest
-            raise expired_history(since, head, path=path, consumer=consumer)
-        edit = self._versions.edit_in(self._session, max(self.until, first))
+        edit = self._versions.edit_in(self._session, max(self.until, since, 1))
         self.rows = ChangeRows(
             engine.files, engine.files.context(edit.facts.schema_id), self._held.check
         )
@@ -219,10 +215,10 @@ class _Stretch:
         Read the rows of a commit before taking the next commit.
         """
         for group in grouped(self._commits()):
-            self.rows.tell_together(group)
+            self.rows.read_together(group)
             yield from group
         # A waiting follower holds no rows.
-        self.rows.tell_together(())
+        self.rows.read_together(())
 
     def _commits(self) -> Iterator[CommitChanges]:
         versions, session = self._versions, self._session

@@ -37,9 +37,8 @@ from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version
 from neve.sstable.data_file_writer import WrittenFile
-from neve.sstable.deletion_vector import superseded_rows
 from neve.table.partial_merge import GivenRows, merged_on
-from neve.table.partitions import PartitionedKeys, split_by_partition, split_by_spec
+from neve.table.partitions import split_by_partition, split_by_spec
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_files import TableFiles
 
@@ -58,36 +57,60 @@ class FlushTarget:
     head_change: HeadChange
 
 
+class _FlushLookup:
+    """The lookup of a flush, which remembers the vectors it wrote."""
+
+    def __init__(self, files: TableFiles) -> None:
+        self._files = files
+        self.positions_of, self.keys_at, self.vector = (
+            files.positions_of,
+            files.keys_at,
+            files.vector,
+        )
+        self.written: dict[tuple[str, VectorRef], BitMap64] = {}
+        """By path of the data file and place of the vector: each try may write another one."""
+
+    def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        """Write whole vectors by data file path; return where each is."""
+        refs = self._files.write_vectors(whole)
+        self.written.update({(path, ref): whole[path] for path, ref in refs.items()})
+        return refs
+
+    def cache_committed(self, version: Version) -> None:
+        """Cache the committed vectors, so that no reader has to read them."""
+        for (path, ref), vector in self.written.items():
+            file = version.files.get(path)
+            if file is not None and file.vector == ref:
+                self._files.vectors.remember(file, vector)
+        self.written.clear()
+
+
 class Flush:
     """Turns memtables into Versions."""
 
     def __init__(self, files: TableFiles, committer: TableCommitter) -> None:
         self._files = files
         self._committer = committer
-        # Owned by the one running flush: what it wrote, by the path of the data file and the place
-        # of the vector. Each try to commit may write another one.
-        self._vectors: dict[tuple[str, VectorRef], BitMap64] = {}
+        # Owned by the one running flush.
+        self._lookup = _FlushLookup(files)
 
     def run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         """Flush a frozen memtable; deletes its files when the flush certainly failed."""
-        self._vectors.clear()
+        self._lookup.written.clear()
         committed = self._run(memtable, target)
-        self._remember_vectors(committed.snapshot.version)
+        self._lookup.cache_committed(committed.snapshot.version)
         return committed
 
     def _run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         view = memtable.view(memtable.last_sequence)
         if not (partial := view.partial_rows()):
             rows = target.mapping.table(view.live())
-            with self._discarded_in_vain() as written:
+            with self._deleted_on_failure() as written:
                 written.extend(self._write(view, rows, target))
                 proposal = self._proposal(written, view.keys(), target)
                 if proposal.added or proposal.marked:
                     return self._committer.commit_proposal(
-                        proposal,
-                        target.head_change,
-                        lookup=self._files,
-                        write_vectors=self._write_vectors,
+                        proposal, target.head_change, lookup=self._lookup
                     )
         return self._run_on_newest(view, partial, target)
 
@@ -99,7 +122,7 @@ class Flush:
         Partial writes are merged with its rows. Changes without effect, such as deletes of keys
         without rows, move `flushed_sequence` without making a Version.
         """
-        with self._discarded_in_vain() as written:
+        with self._deleted_on_failure() as written:
 
             def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
                 self._files.writers.discard(written)  # another commit was first
@@ -109,13 +132,13 @@ class Flush:
                 proposal = self._proposal(written, view.keys(), merging)
                 if not proposal.added and not proposal.marked:
                     return CommitPlan()
-                edit = complete(proposal, merging.base, self._files, self._write_vectors)
+                edit = complete(proposal, merging.base, self._lookup)
                 return CommitPlan(edits=[edit])
 
             return self._committer.commit(plan, target.head_change)
 
     @contextmanager
-    def _discarded_in_vain(self) -> Iterator[list[WrittenFile]]:
+    def _deleted_on_failure(self) -> Iterator[list[WrittenFile]]:
         """Collect the files of a flush, and delete them when it certainly failed."""
         written: list[WrittenFile] = []
         try:
@@ -140,19 +163,6 @@ class Flush:
         )
         schema, rows = merging.mapping.target, merging.mapping.table(view.live())
         return merging, merged_on(base, 0, rows, view.live_keys(), partial, schema=schema)
-
-    def _write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
-        refs = self._files.writers.vectors(whole)
-        self._vectors.update({(path, ref): whole[path] for path, ref in refs.items()})
-        return refs
-
-    def _remember_vectors(self, version: Version) -> None:
-        """Cache the committed vectors, so that no reader has to read them."""
-        for (path, ref), vector in self._vectors.items():
-            file = version.files.get(path)
-            if file is not None and file.vector == ref:
-                self._files.vectors.remember(file, vector)
-        self._vectors.clear()
 
     def _write(
         self, view: MemtableView, rows: pa.Table, target: FlushTarget
@@ -196,18 +206,10 @@ class Flush:
     def _proposal(
         self, written: Sequence[WrittenFile], keys: KeyArray, target: FlushTarget
     ) -> Proposal:
-        partitioned = PartitionedKeys(keys, self._files.partitions)
-        marked = superseded_rows(
-            target.base.files.values(),
-            keys,
-            open_reader=self._files.reader,
-            vector_of=self._files.vector,
-            keys_for=partitioned.keys_for,
-        )
         return Proposal.of_rows(
             target.base,
             added=[each.file for each in written],
-            marked=marked,
+            marked=self._files.superseded(target.base, keys),
             keys=(keys,),
             wal_segments=target.segments,
         )

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
-from neve.errors import OutcomeUnknown, Unavailable
 from neve.manifest.leases import HeldLease, Leases
 from neve.manifest.table_versions import TableVersions
 
@@ -24,7 +23,7 @@ class _Entry:
         self.pins = 0
 
     @property
-    def is_of_use(self) -> bool:
+    def is_usable(self) -> bool:
         return self.lease is None or not self.lease.has_lapsed
 
 
@@ -66,18 +65,18 @@ class LeaseBook:
         """Begin to read a Version; `unpin` ends it."""
         with self._lock:
             entry = self._entries.get(number)
-            if entry is not None and entry.is_of_use:
+            if entry is not None and entry.is_usable:
                 entry.pins += 1
                 return entry.lease
         taken = spare = self._take(number)
         with self._lock:
             entry = self._entries.setdefault(number, _Entry(taken))
-            if not entry.is_of_use:
+            if not entry.is_usable:
                 spare, entry.lease = entry.lease, taken
             entry.pins += 1
             held = entry.lease
-        if spare is not held:
-            _release([spare])
+        if spare is not None and spare is not held:
+            spare.give_up()
         return held
 
     def lease_of(self, number: int) -> HeldLease | None:
@@ -98,9 +97,9 @@ class LeaseBook:
             for version, entry in list(self._entries.items()):
                 if entry.pins == 0 and version != newest:
                     ended.append(self._entries.pop(version).lease)
-        _release(ended)
+        _give_up(ended)
 
-    def let_go_of_unread(self, *, before: int) -> None:
+    def release_unread(self, *, before: int) -> None:
         """End the leases of older Versions that are only kept for the next reader."""
         with self._lock:
             unread = [
@@ -109,28 +108,33 @@ class LeaseBook:
                 if number < before and not entry.pins
             ]
             ended = [self._entries.pop(number).lease for number in unread]
-        _release(ended)
+        _give_up(ended)
 
-    def hold_history(self, first: int, last: int) -> HeldLease | None:
-        """Begin to read a stretch of history; the caller then checks that it is retained.
+    def hold_history(
+        self, since: int, last: int, *, consumer: str | None = None
+    ) -> HeldLease | None:
+        """Begin to read the history after a Version; raises NotFound when some has expired.
 
-        `let_go_of_history` ends it. None where the handle reads without leases.
+        `release_history` ends it. None where the handle reads without leases.
         """
-        try:
-            lease = self._leases.take(first, last=last, seconds=self._seconds)
-        except (Unavailable, OutcomeUnknown):
-            if self._may_write:
-                raise
-            return None
-        with self._lock:
-            self._histories.add(lease)
+        lease = self._leases.hold_history(
+            since,
+            self._versions,
+            last=last,
+            seconds=self._seconds,
+            is_needed=self._may_write,
+            consumer=consumer,
+        )
+        if lease is not None:
+            with self._lock:
+                self._histories.add(lease)
         return lease
 
-    def let_go_of_history(self, lease: HeldLease) -> None:
+    def release_history(self, lease: HeldLease) -> None:
         """End a reader of history; twice is not an error."""
         with self._lock:
             self._histories.discard(lease)
-        _release([lease])
+        lease.give_up()
 
     def renew_once(self) -> bool:
         """Renew leases past half their time; always returns False."""
@@ -149,14 +153,14 @@ class LeaseBook:
             ended += self._histories
             self._entries.clear()
             self._histories.clear()
-        _release(ended)
+        _give_up(ended)
 
     def _take(self, number: int) -> HeldLease | None:
         hold = self._leases.hold if self._may_write else self._leases.hold_if_possible
         return hold(number, self._versions, seconds=self._seconds)
 
 
-def _release(leases: list[HeldLease | None]) -> None:
+def _give_up(leases: list[HeldLease | None]) -> None:
     for lease in leases:
         if lease is not None:
             lease.give_up()

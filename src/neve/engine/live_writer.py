@@ -15,7 +15,7 @@ WRITER-3  What could not be flushed stays in memory and in the log, and is tried
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -225,7 +225,7 @@ class LiveWriter:
         recorder.add(FLUSHES, 1)
         recorder.add(FLUSHED_ROWS, memtable.row_count)
         recorder.add(FLUSH_SECONDS, seconds)
-        self._parts.tell(
+        self._parts.report(
             EventKind.FLUSHED,
             version=committed.snapshot.version.number,
             rows=memtable.row_count,
@@ -268,9 +268,10 @@ class LiveWriter:
         progress: Progress | None = None,
         *,
         executor: PlanExecutor | None = None,
-    ) -> None:
-        """Execute plans of one Version; the caller holds `compacting`."""
-        self._run_jobs(jobs_of(plans) if executor is None else [plans], version, progress, executor)
+    ) -> bool:
+        """Execute plans of one Version; the caller holds `compacting`. False when all were void."""
+        jobs = jobs_of(plans) if executor is None else [plans]
+        return self._run_jobs(jobs, version, progress, executor)
 
     def _run_jobs(
         self,
@@ -278,32 +279,20 @@ class LiveWriter:
         version: Version,
         progress: Progress | None,
         executor: PlanExecutor | None,
-    ) -> None:
+    ) -> bool:
         """Execute plans of one Version with disjoint inputs, several jobs at once."""
         self._check_open()
         if not any(jobs):
-            return
-        with self._kept(version.number) as is_kept:
+            return False
+        with ExitStack() as pinned:
+            # Its files stay while it is rewritten, however short the retention is.
+            try:
+                pinned.enter_context(self._leases.pinned(version.number))
+            except NotFound:
+                self.refresh()
+                return False
             run = partial(self._run_job, facts=version.facts, progress=progress, executor=executor)
-            tasks = [partial(run, job) for job in jobs] if is_kept else []
-            run_side_by_side(tasks, threads=self._threads)
-
-    @contextmanager
-    def _kept(self, number: int) -> Iterator[bool]:
-        """Keep a Version and its files while it is rewritten, however short the retention is.
-
-        False when it has expired already; then a newer one is shown.
-        """
-        try:
-            self._leases.pin(number)
-        except NotFound:
-            self.refresh()
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            self._leases.unpin(number)
+            return any(run_side_by_side([partial(run, job) for job in jobs], threads=self._threads))
 
     def _run_job(
         self,
@@ -312,7 +301,8 @@ class LiveWriter:
         facts: VersionFacts,
         progress: Progress | None,
         executor: PlanExecutor | None,
-    ) -> None:
+    ) -> bool:
+        """Execute plans and commit them as one; False, and a newer Version, when all were void."""
         execution = Execution(
             executor=executor, progress=progress or _unheard, check_cancelled=self._check_open
         )
@@ -321,10 +311,11 @@ class LiveWriter:
             rewritten = self._rewrite.run(plans, context, facts, execution, change)
             if rewritten is None:
                 self.refresh()
-                return
+                return False
             self.install(rewritten.committed)
             self._files.forget(file.path for plan in rewritten.plans for file in plan.inputs)
             note_compacted(self._parts, rewritten)
+        return True
 
     # What others did
 
@@ -387,7 +378,7 @@ class LiveWriter:
                 self.publishing.try_publish()
         finally:
             self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)
-            self.backlog.let_go()
+            self.backlog.release()
             try:
                 self._buffer.log.close()
             finally:
@@ -455,7 +446,7 @@ class LiveWriter:
                 table_id = self._parts.paths.table_id
                 logger.warning("stopped writing table=%s cause=%s", table_id, error.message)
                 self._ended = error
-        self.backlog.let_go()
+        self.backlog.release()
 
     def _find_out_whether_ended(self) -> bool:
         """Check whether the table was dropped; return whether the writer has ended for good."""
@@ -476,7 +467,7 @@ class LiveWriter:
             try:
                 self.refresh()
             finally:
-                self.backlog.let_go()
+                self.backlog.release()
             raise
 
     def _roll_full(self) -> None:

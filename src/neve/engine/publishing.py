@@ -10,7 +10,6 @@ readable. A call that committed but could not publish raises NotPublished.
 """
 
 import logging
-from collections.abc import Callable
 
 from neve.errors import NeveError, NotPublished, Phrase, Unavailable, Wording
 from neve.observability.metrics import PUBLISH_FAILURES, PUBLISH_SECONDS, PUBLISHES
@@ -18,22 +17,23 @@ from neve.table.table_context import TableParts
 
 logger = logging.getLogger(__name__)
 
-Publish = Callable[[], bool]
-"""Publishes the current Version; False when it was published already."""
-
 
 class CommitPublishing:
-    """Publishes the commits of one table; safe for many threads when the step is."""
+    """Publishes the commits of one table by its `publish`; safe for many threads when that is."""
 
-    def __init__(self, parts: TableParts, publish: Publish) -> None:
+    def __init__(self, parts: TableParts) -> None:
         self._parts = parts
-        self._publish = publish
 
     def publish_once(self) -> bool:
-        """Publish the current Version; False when it was published already. Raises NeveError."""
+        """Publish the current Version; raises NeveError.
+
+        False when it was published already, and for a table that is not published.
+        """
+        if self._parts.publish is None:
+            return False
         began = self._parts.clock.monotonic()
         try:
-            is_done = self._publish()
+            is_done = self._parts.publish()
         except NeveError:
             self._parts.recorder.add(PUBLISH_FAILURES, 1)
             raise

@@ -342,9 +342,7 @@ class Rewrite:
             removed=removed,
             moved={file.path: files for plan, files in outputs for file in plan.inputs},
         )
-        return self._committer.commit_proposal(
-            proposal, change, lookup=self._files, write_vectors=self._files.writers.vectors
-        )
+        return self._committer.commit_proposal(proposal, change, lookup=self._files)
 
     def _without_void(self, outputs: Sequence[PlanOutput], conflict: Conflict) -> list[PlanOutput]:
         """Delete the files of plans that a conflict names, or else of all; return the others."""
@@ -409,5 +407,5 @@ def note_compacted(parts: TableParts, rewritten: Rewritten) -> None:
     parts.recorder.add(COMPACTIONS, len(plans))
     parts.recorder.add(COMPACTED_ROWS, rows)
     parts.recorder.add(COMPACTED_BYTES, sum(plan.input_bytes for plan in plans))
-    parts.tell(EventKind.COMPACTED, version=number, reason=reason, files=files, rows=rows)
+    parts.report(EventKind.COMPACTED, version=number, reason=reason, files=files, rows=rows)
     logger.info("compacted version=%d reason=%s files=%d rows=%d", number, reason, files, rows)

@@ -239,24 +239,6 @@ def rows_in_order(
     return taken_rows(pa.concat_tables([found, missing]), asked)
 
 
-def pin_memtables(view: TableView, sequence: int) -> bool:
-    """Pin the rows that a view shows at a sequence; False, and no pin, when some are gone."""
-    pinned: list[Memtable] = []
-    for memtable in view.memtables:
-        if not memtable.pin(sequence):
-            for each in pinned:
-                each.unpin(sequence)
-            return False
-        pinned.append(memtable)
-    return True
-
-
-def unpin_memtables(view: TableView, sequence: int) -> None:
-    """End what `pin_memtables` began."""
-    for memtable in view.memtables:
-        memtable.unpin(sequence)
-
-
 class CurrentView:
     """Holds the newest view of a table; safe for many threads."""
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -51,8 +51,6 @@ from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
-
-_REOPEN_TRIES: Final = 5
 
 
 class TableEngine:
@@ -113,7 +111,7 @@ class TableEngine:
                 self._writer.start_background(
                     (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
-        self.parts.tell(
+        self.parts.report(
             EventKind.OPENED,
             version=self.current.view.version,
             sequence=self.current.sequence,
@@ -171,7 +169,8 @@ class TableEngine:
 
     def pin_view(self) -> tuple[TableView, int]:
         """Pin the newest view: its rows in memory and the files of its Version."""
-        for _ in range(_REOPEN_TRIES):
+
+        def pin() -> tuple[TableView, int] | None:
             self.check_open()
             view = self.current.view
             sequence = self.current.sequence
@@ -179,15 +178,13 @@ class TableEngine:
                 self.leases.pin(view.version)
             except NotFound:
                 self.refresh()
-                continue
+                return None
             if view.pin_memory(sequence):
                 return view, sequence
             self.leases.unpin(view.version)
-        raise NotFound(
-            "the table's versions expired as fast as they were read",
-            path=self.parts.paths.manifest,
-            hint="Raise the table's retention to keep more history",
-        )
+            return None
+
+        return self.parts.leases.until_held(pin)
 
     def unpin_view(self, view: TableView, sequence: int) -> None:
         """End what `pin_view` began."""
@@ -298,7 +295,7 @@ class TableEngine:
             self._closed = self._closed_error()
             self.leases.close()
             self.files.close()
-            self.parts.tell(EventKind.CLOSED)
+            self.parts.report(EventKind.CLOSED)
 
     def publish_committed(self, version: int) -> None:
         """Publish a commit that was just made, as the options say; raises NotPublished."""
@@ -406,10 +403,9 @@ class TableEngine:
             logger.warning("could not flush replayed rows cause=%s", error)
 
     def _publishing(self) -> CommitPublishing | None:
-        publish = self.parts.publish
-        if publish is None or self.options.iceberg_publish != PublishMode.COMMIT:
+        if self.parts.publish is None or self.options.iceberg_publish != PublishMode.COMMIT:
             return None
-        return CommitPublishing(self.parts, publish)
+        return CommitPublishing(self.parts)
 
     def _recover(
         self,

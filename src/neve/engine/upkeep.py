@@ -156,7 +156,7 @@ class Upkeep:
             except Conflict:
                 continue  # a tag or another collector was faster
             if plan.expired_versions:
-                self._parts.tell(EventKind.EXPIRED, versions=len(plan.expired_versions))
+                self._parts.report(EventKind.EXPIRED, versions=len(plan.expired_versions))
             return _report(plan)
         raise Conflict(
             "the table's retained versions kept changing", hint="Try again", keys=("head",)
@@ -252,9 +252,9 @@ class Upkeep:
 
     def _renew_published(self) -> None:
         """Publish the current Version of a published table (ENGINE-U3); raises NeveError."""
-        publish, folder = self._parts.publish, f"{self._parts.paths.metadata}/"
-        if publish is not None and any(True for _ in self._parts.objects.list(folder)):
-            CommitPublishing(self._parts, publish).publish_once()
+        parts = self._parts
+        if parts.publish and any(True for _ in parts.objects.list(f"{parts.paths.metadata}/")):
+            CommitPublishing(parts).publish_once()
 
     def _delete_here(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -263,7 +263,7 @@ class Upkeep:
     def _report_deleted(self, files: int, byte_count: int) -> None:
         self._parts.recorder.add(GARBAGE_FILES, files)
         if files:
-            self._parts.tell(EventKind.COLLECTED, files=files, bytes=byte_count)
+            self._parts.report(EventKind.COLLECTED, files=files, bytes=byte_count)
 
     def _find(self, prefix: str) -> Iterable[str]:
         root = f"{self._parts.paths.root}/"

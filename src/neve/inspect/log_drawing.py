@@ -52,7 +52,7 @@ from neve.wal.inspection import (
 from neve.wal.log_ending import Ending, EndReason
 from neve.wal.record_format import BLOCK_BYTES, Dialect
 from neve.wal.segment_reader import DamageKind
-from neve.wal.version_edits import EditField, Fact, InternalKey, VersionEdit
+from neve.wal.version_edits import EditField, Fact, InternalKey, RocksEdit
 
 _ENTRIES_MAX: Final = 12
 _DUMP_BYTES_MAX: Final = 256
@@ -233,7 +233,7 @@ class RecordWords:
             ]
             yield Text(_clip(f"  {'  '.join(values)}", self._columns), "dim")
 
-    def _edit(self, edit: VersionEdit) -> Iterator[Text]:
+    def _edit(self, edit: RocksEdit) -> Iterator[Text]:
         for field in edit.fields[:_ENTRIES_MAX]:
             yield self._edit_field(field)
         left = len(edit.fields) - _ENTRIES_MAX + edit.omitted_count

@@ -54,7 +54,7 @@ from neve.wal.inspection import (
 )
 from neve.wal.log_ending import Ending
 from neve.wal.segment_reader import DamageKind
-from neve.wal.version_edits import Fact, InternalKey, VersionEdit
+from neve.wal.version_edits import Fact, InternalKey, RocksEdit
 
 _FIRST_ROWS: Final = 3
 # A file of nothing but damage must not fill the memory; all of it is counted.
@@ -267,7 +267,7 @@ class LogJson:
             members["field_ids"] = entry.field_ids
         return members
 
-    def _edit(self, edit: VersionEdit) -> Json:
+    def _edit(self, edit: RocksEdit) -> Json:
         members: dict[str, Json] = {
             "fields": [
                 {

@@ -187,9 +187,7 @@ class BulkCommitter:
 
     def _commit_blind(self, base: JobBase, proposal: Proposal, change: HeadChange) -> Committed:
         """Commit rows that supersede the existing ones."""
-        return self._committer.commit_proposal(
-            proposal, change, lookup=base.files, write_vectors=base.files.writers.vectors
-        )
+        return self._committer.commit_proposal(proposal, change, lookup=base.files)
 
     def _commit_checked(
         self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks"
@@ -288,8 +286,7 @@ class BulkCommitter:
 
     def _publish(self, version: int) -> None:
         """Publish a commit; raises NotPublished."""
-        if self._parts.publish is not None:
-            CommitPublishing(self._parts, self._parts.publish).publish_committed(version)
+        CommitPublishing(self._parts).publish_committed(version)
 
     def _delete_files(self, run: RunName, *, kept: frozenset[str]) -> None:
         parts = self._parts

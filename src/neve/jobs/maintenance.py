@@ -166,7 +166,7 @@ class Maintenance(ABC):
         Arguments replace the table's retention; with both, a Version stays if either keeps it.
         """
         asked = retained(keep_last=keep_last, older_than_ms=older_than_ms)
-        self._let_go()
+        self._release_unread()
         return self._with_room(lambda: self._upkeep().expire(**asked))
 
     def collect_garbage(
@@ -181,7 +181,7 @@ class Maintenance(ABC):
         if dry_run:
             return upkeep.preview()
         self._make_room()
-        self._let_go()
+        self._release_unread()
         collected = self._with_room(upkeep.collect)
         self._parts.versions.store.collect_once()
         with self._alone() as is_alone:
@@ -211,7 +211,7 @@ class Maintenance(ABC):
         return nullcontext()
 
     @abstractmethod
-    def _let_go(self) -> None:
+    def _release_unread(self) -> None:
         """Release Versions that no one reads."""
 
     @abstractmethod
@@ -310,8 +310,7 @@ class LiveMaintenance(Maintenance):
         plans = make_plans(version, identity)
         if not plans:
             return None
-        self._engine.writer.run_plans(plans, version, count, executor=executor)
-        return True
+        return self._engine.writer.run_plans(plans, version, count, executor=executor)
 
     def _upkeep(self, delete_paths: DeletePaths | None = None) -> Upkeep:
         _ = self._engine.writer  # a handle that only reads has no upkeep
@@ -324,9 +323,9 @@ class LiveMaintenance(Maintenance):
         writer.drop_spare_logs()
         remove_old_epochs(self._parts, below=writer.epoch)
 
-    def _let_go(self) -> None:
+    def _release_unread(self) -> None:
         self._with_room(self._engine.writer.refresh)
-        self._engine.leases.let_go_of_unread(before=self._newest().number)
+        self._engine.leases.release_unread(before=self._newest().number)
 
     def _with_room(self, work: Callable[[], Done]) -> Done:
         """Do work that frees space; on a full disk the log's reserve makes room for it."""
@@ -391,7 +390,7 @@ class CommittedMaintenance(Maintenance):
     def _begin(self) -> None:
         """Flush nothing: all rows are committed."""
 
-    def _let_go(self) -> None:
+    def _release_unread(self) -> None:
         """Do nothing: no Version is held between two calls."""
 
     def _make_room(self) -> None:

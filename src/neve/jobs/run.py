@@ -21,8 +21,7 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_writer import DataFileWriter
-from neve.sstable.deletion_vector import superseded_rows
-from neve.table.partitions import Partition, PartitionedKeys
+from neve.table.partitions import Partition
 from neve.table.table_context import TableParts
 from neve.table.table_files import FILE_BYTES, TableFiles
 from neve.table.table_view import TableView
@@ -52,7 +51,7 @@ class JobBase:
         """The rows of the Version, by key."""
         return self.files.view(self.version)
 
-    def is_partition_told_by_key(self) -> bool:
+    def key_determines_partition(self) -> bool:
         """Whether all rows of one key are in one partition."""
         return (
             self.spec.is_unpartitioned
@@ -71,14 +70,7 @@ class JobBase:
 
     def superseded(self, keys: KeyArray) -> dict[str, BitMap64]:
         """Find the live rows of ascending keys, by path of their file."""
-        partitioned = PartitionedKeys(keys, self.files.partitions)
-        return superseded_rows(
-            self.version.files.values(),
-            keys,
-            open_reader=self.files.reader,
-            vector_of=self.files.marked,
-            keys_for=partitioned.keys_for,
-        )
+        return self.files.superseded(self.version, keys)
 
     def keys_of(self, file: DataFile) -> KeyArray:
         """Read the keys of all rows of a file."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from neve.errors import Conflict, NotFound
-from neve.manifest.rebase import Proposal, RebasedProposal, RowLookup, WriteVectors
+from neve.manifest.rebase import Proposal, RebasedProposal, RowLookup
 from neve.manifest.retry import Patience
 from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
@@ -110,18 +110,13 @@ class TableCommitter:
         return self._commit(attempt, change or HeadChange())
 
     def commit_proposal(
-        self,
-        proposal: Proposal,
-        change: HeadChange,
-        *,
-        lookup: RowLookup,
-        write_vectors: WriteVectors,
+        self, proposal: Proposal, change: HeadChange, *, lookup: RowLookup
     ) -> Committed:
         """Rebase a proposal on the newest Version and commit it; raises Conflict when it is void.
 
         A batch or job that is already committed is not repeated, even if its inputs are gone.
-        Another thread may call `lookup` and `write_vectors`, though never two at a time. They must
-        not commit through this handle.
+        Another thread may call `lookup`, though never two at a time. It must not commit through
+        this handle.
         """
         session = self._session_with(proposal.base)
         repeated = self._versions.repeat_in(session, self._versions.head_in(session), change)
@@ -130,7 +125,7 @@ class TableCommitter:
             if repeated is not None:
                 return repeated
         base = base_in(self._versions, session, proposal.base)
-        rebased = RebasedProposal(proposal, base, lookup=lookup, write_vectors=write_vectors)
+        rebased = RebasedProposal(proposal, base, lookup=lookup)
         return self._commit(_Rebased(self._versions, rebased), change)
 
     def _commit(self, attempt: "_Attempt", asked: HeadChange) -> Committed:

@@ -86,7 +86,7 @@ def decode_frame(
         raise Corruption(
             f"manifest format {found_format} is newer than this neve reads ({FORMAT})",
             path=path,
-            hint="Open the warehouse with the neve that wrote it, or a newer one",
+            hint="Open the lake with the neve that wrote it, or a newer one",
         )
     if found_kind != kind:
         raise _damaged(f"a manifest object of kind {found_kind} is where {kind} belongs", path)

@@ -69,7 +69,7 @@ class Document:
             raise Corruption(
                 f"document format {found} is newer than this neve reads ({format_number})",
                 path=path,
-                hint="Open the warehouse with the neve that wrote it, or a newer one",
+                hint="Open the lake with the neve that wrote it, or a newer one",
             )
         return document
 

@@ -27,10 +27,10 @@ MANIFEST-G6  A full or read-only disk cannot store a lease, but must not prevent
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from neve.errors import (
@@ -46,11 +46,13 @@ from neve.errors import (
     Unavailable,
 )
 from neve.manifest.documents import Lease, StorePaths, decode_lease, encode_lease
-from neve.manifest.version_reader import VersionReader
+from neve.manifest.version_reader import VersionReader, expired_history
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
+
+Held = TypeVar("Held")
 
 LEASE_SECONDS_MAX: Final = 24 * 60 * 60
 _MARGIN: Final = 0.8
@@ -122,7 +124,7 @@ class HeldLease:
         """End the lease; a second call does nothing."""
         with self._lock:
             self._trusted_until = float("-inf")
-        if not self._leases.let_go_here(self):
+        if not self._leases.release_here(self):
             self._leases.objects.delete(self._path)
 
     def give_up(self) -> None:
@@ -221,7 +223,7 @@ class Leases:
         """Honour a lease that could not be written while it is held (MANIFEST-G6)."""
         self._kept_here[lease.lease_id] = lease
 
-    def let_go_here(self, lease: HeldLease) -> bool:
+    def release_here(self, lease: HeldLease) -> bool:
         """End such a lease; False when it was written."""
         return self._kept_here.pop(lease.lease_id, None) is not None
 
@@ -254,17 +256,60 @@ class Leases:
             return None
         return _checked(lease, versions)
 
+    def hold_history(
+        self,
+        since: int,
+        versions: VersionReader,
+        *,
+        seconds: float,
+        last: int | None = None,
+        is_needed: bool = True,
+        consumer: str | None = None,
+    ) -> HeldLease | None:
+        """Lease the history after a Version; raises NotFound, without a lease, when some is gone.
+
+        None if storage does not accept the lease and the caller does not need it. A hint of the
+        error is for `consumer`, which has read so far.
+        """
+        first = max(since, 1)  # no Version precedes the first
+        lease: HeldLease | None = None
+        try:
+            lease = self.take(first, last=max(last or first, first), seconds=seconds)
+        except (Unavailable, OutcomeUnknown):
+            if is_needed:
+                raise
+        with given_up_on_error(lease):
+            # After taking the lease: a collector that did not see it expired the Versions before.
+            head = versions.head()
+            if first < head.oldest_version:
+                raise expired_history(since, head, path=self.paths.prefix, consumer=consumer)
+        return lease
+
     def hold_newest(self, versions: VersionReader, *, seconds: float) -> HeldLease:
         """Lease the newest Version; raises NotFound when the table was dropped."""
-        for _ in range(_TRIES):
+
+        def hold() -> HeldLease | None:
             head = versions.head()
             versions.refuse_dropped(head)
             with suppress(NotFound):
                 return self.hold(head.current_version, versions, seconds=seconds)
+            return None
+
+        return self.until_held(hold)
+
+    def until_held(self, hold: Callable[[], Held | None]) -> Held:
+        """Hold the newest Version; `hold` returns None when it has expired, and is called again.
+
+        Raises NotFound when Versions expire as fast as they are held.
+        """
+        for _ in range(_TRIES):
+            held = hold()
+            if held is not None:
+                return held
         raise NotFound(
-            "the table's versions expired faster than they could be read",
+            "the table's versions expired as fast as they were read",
             path=self.paths.prefix,
-            hint="Keep more history: raise the table's retention",
+            hint="Raise the table's retention to keep more history",
         )
 
     @contextmanager
@@ -345,14 +390,22 @@ class Leases:
         ]
 
 
+@contextmanager
+def given_up_on_error(lease: HeldLease | None) -> Iterator[None]:
+    """Release a lease when a block of work fails."""
+    try:
+        yield
+    except BaseException:
+        if lease is not None:
+            lease.give_up()
+        raise
+
+
 def _checked(lease: HeldLease, versions: VersionReader) -> HeldLease:
     """Return a lease if its Version is retained; otherwise end it and raise NotFound."""
-    try:
+    with given_up_on_error(lease):
         # After taking the lease: a collector that did not see it expired the Version before.
         versions.version(lease.version)
-    except BaseException:
-        lease.give_up()
-        raise
     return lease
 
 

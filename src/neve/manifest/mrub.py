@@ -77,7 +77,7 @@ def decode_mrub(frame: bytes, *, path: str) -> mrub_pb2.Manifest:
             f"manifest format {found_format} is not one this neve reads "
             f"({_FORMAT_PLAIN} and {_FORMAT_CHECKED})",
             path=path,
-            hint=NEWER_HINT,
+            hint=NEWER_HINT if found_format else DAMAGE_HINT,
         )
     if length > MRUB_BYTES_MAX:
         raise _damaged(f"a manifest claims {length:,} bytes, more than allowed", path)

@@ -43,7 +43,7 @@ Keys = pa.BinaryArray | pa.FixedSizeBinaryArray | pa.LargeBinaryArray
 
 
 class RowLookup(Protocol):
-    """Finds rows in data files."""
+    """Finds rows in data files, and marks them."""
 
     def positions_of(self, file: DataFile, keys: Keys) -> BitMap64:
         """Return the positions of these keys in a file, including marked ones."""
@@ -55,6 +55,10 @@ class RowLookup(Protocol):
 
     def vector(self, file: DataFile) -> BitMap64:
         """Return the positions that the file's vector marks; empty without one."""
+        ...
+
+    def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        """Write whole vectors by data file path; return where each is."""
         ...
 
 
@@ -151,9 +155,15 @@ def rebase(
 
 
 def complete(
-    proposal: Proposal, current: Version, lookup: RowLookup, write_vectors: WriteVectors
+    proposal: Proposal,
+    current: Version,
+    lookup: RowLookup,
+    write_vectors: WriteVectors | None = None,
 ) -> VersionEdit:
-    """Write the vectors a proposal needs on its base; return the edit to commit."""
+    """Write the vectors a proposal needs on its base; return the edit to commit.
+
+    `write_vectors` replaces that of the lookup.
+    """
     assert proposal.base == current.number
     added = {file.path: file for file in proposal.added}
     whole: dict[str, BitMap64] = {}
@@ -163,7 +173,7 @@ def complete(
         union = before | positions
         if len(union) > len(before):
             whole[path] = union
-    refs = write_vectors(whole) if whole else {}
+    refs = (write_vectors or lookup.write_vectors)(whole) if whole else {}
     return VersionEdit(
         base=proposal.base,
         facts=proposal.facts,
@@ -287,14 +297,11 @@ class RebasedProposal:
     The vectors of a lost try are garbage, unless the next try needs exactly the same.
     """
 
-    def __init__(
-        self, proposal: Proposal, base: Version, *, lookup: RowLookup, write_vectors: WriteVectors
-    ) -> None:
+    def __init__(self, proposal: Proposal, base: Version, *, lookup: RowLookup) -> None:
         assert proposal.base == base.number
         self._proposal = proposal
         self._settled_on = base
         self._lookup = lookup
-        self._write_vectors = write_vectors
         self._made: tuple[Version, VersionEdit] | None = None
         self._written: tuple[Mapping[str, BitMap64], Mapping[str, VectorRef]] | None = None
 
@@ -323,5 +330,5 @@ class RebasedProposal:
 
     def _write_once(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         if self._written is None or self._written[0] != whole:
-            self._written = whole, self._write_vectors(whole)
+            self._written = whole, self._lookup.write_vectors(whole)
         return self._written[1]

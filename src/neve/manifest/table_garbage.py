@@ -83,7 +83,7 @@ class GcPlan:
         return not self.expired_versions
 
     @property
-    def let_go(self) -> tuple[tuple[int, int], ...]:
+    def released(self) -> tuple[tuple[int, int], ...]:
         """Ranges of all Versions that have expired once the plan is applied."""
         kept = (0, *sorted(self.kept_versions), self.oldest_after)
         return tuple(
@@ -202,7 +202,7 @@ class TableGarbage:
             for first in range(0, len(paths), _RECORD_PATHS_MAX):
                 session.put(
                     f"{GARBAGE_PREFIX}{garbage_id}-{first:010}",
-                    _encode_record(paths[first : first + _RECORD_PATHS_MAX], plan.let_go),
+                    _encode_record(paths[first : first + _RECORD_PATHS_MAX], plan.released),
                 )
             return garbage_id
 
@@ -413,18 +413,18 @@ class _GarbageRecord:
 
     key: str
     paths: tuple[str, ...]
-    let_go: tuple[tuple[int, int], ...]
+    released: tuple[tuple[int, int], ...]
 
     def concerns(self, lease: Lease) -> bool:
         """Whether a lease is on one of those Versions."""
         leased = lease.versions
-        return any(first <= leased[-1] and leased[0] <= last for first, last in self.let_go)
+        return any(first <= leased[-1] and leased[0] <= last for first, last in self.released)
 
 
-def _encode_record(paths: Sequence[str], let_go: Sequence[tuple[int, int]]) -> bytes:
+def _encode_record(paths: Sequence[str], released: Sequence[tuple[int, int]]) -> bytes:
     return write_document(
         _FORMAT,
-        {"paths": list(paths), "versions": [f"{first}-{last}" for first, last in let_go]},
+        {"paths": list(paths), "versions": [f"{first}-{last}" for first, last in released]},
     )
 
 
@@ -438,13 +438,13 @@ def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
             raise Corruption(f"a garbage record lists {path[:80]!a}", path=key) from error
         if not path.startswith(DELETABLE):
             raise Corruption(f"a garbage record lists {path[:80]!a}", path=key)
-    let_go = []
+    released = []
     for text in document.texts("versions"):
         found = _RANGE.fullmatch(text)
         if found is None:
             raise Corruption(f"a garbage record is about versions {text[:80]!a}", path=key)
-        let_go.append((int(found[1]), int(found[2])))
-    return _GarbageRecord(key=key, paths=paths, let_go=tuple(let_go))
+        released.append((int(found[1]), int(found[2])))
+    return _GarbageRecord(key=key, paths=paths, released=tuple(released))
 
 
 def _nothing() -> None:

@@ -340,3 +340,13 @@ def _following(session: Session, version: Version | None, edit: VersionEdit) -> 
 def _exists_in(session: Session) -> Callable[[str], bool]:
     """Return a check whether a session sees a schema or spec; these never change."""
     return lambda key: session.get(key) is not None
+
+
+def expired_history(
+    since: int, head: TableHead, *, path: str, consumer: str | None = None
+) -> NotFound:
+    """Return the error for changes that are no longer kept; `consumer` has stopped there."""
+    hint = Wording(Phrase.CHANGES_KEPT_SINCE, oldest=head.oldest_version)
+    if consumer is not None:
+        hint = Wording(Phrase.RESTART_CONSUMER, name=consumer, oldest=head.oldest_version)
+    return NotFound(f"the history after version {since} has expired", path=path, hint=hint)

@@ -58,7 +58,7 @@ from neve.manifest.table_head import (
 )
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_fold import tag_value
-from neve.manifest.version_reader import Session
+from neve.manifest.version_reader import Session, expired_history
 from neve.model.suggestions import similar_name_hint
 from neve.storage.clock import Clock
 from neve.storage.table_paths import check_prefix
@@ -452,16 +452,6 @@ class WriterState:
         """Yield every consumer as a session sees it, by name."""
         for key, payload in session.scan(CONSUMER_PREFIX):
             yield _decode_consumer(key, payload)
-
-
-def expired_history(
-    since: int, head: TableHead, *, path: str, consumer: str | None = None
-) -> NotFound:
-    """Return the error for changes that are no longer kept; `consumer` has stopped there."""
-    hint = Wording(Phrase.CHANGES_KEPT_SINCE, oldest=head.oldest_version)
-    if consumer is not None:
-        hint = Wording(Phrase.RESTART_CONSUMER, name=consumer, oldest=head.oldest_version)
-    return NotFound(f"the history after version {since} has expired", path=path, hint=hint)
 
 
 def _read_consumer(session: Session, key: str) -> Consumer | None:

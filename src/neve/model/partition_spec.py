@@ -62,7 +62,7 @@ from neve.model.schema_json import (
     text_member,
 )
 from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
-from neve.model.suggestions import similar_name
+from neve.model.suggestions import similar_name_hint
 from neve.model.transforms import (
     Bucket,
     Identity,
@@ -270,10 +270,10 @@ def _parse_field(text: str) -> tuple[Transform, str]:
         return Identity(), inside.strip()
     if name in set(TimeUnit):
         return TimePart(TimeUnit(name)), inside.strip()
-    close = similar_name(name.lower(), _NAMES)
     raise InvalidArgument(
         f"unknown partition transform {name[:64]!r}",
-        hint=f"Did you mean {close}?" if close else f"Use one of {', '.join(_NAMES)}",
+        hint=similar_name_hint(name.lower(), _NAMES, is_quoted=False)
+        or f"Use one of {', '.join(_NAMES)}",
     )
 
 

@@ -314,7 +314,7 @@ class _Literal:
                 value = time.fromisoformat(value)
             except ValueError as error:
                 self.refuse(wanted, cause=error)
-            cut_off = _behind_micros(str(self.value)) != (0, True)
+            cut_off = _after_micros(str(self.value)) != (0, True)
         if isinstance(value, time) and value.tzinfo is None:
             minutes = value.hour * 60 + value.minute
             seconds = minutes * 60 + value.second
@@ -337,7 +337,7 @@ class _Literal:
                 moment = datetime.fromisoformat(moment)
             except ValueError as error:
                 self.refuse(wanted, cause=error)
-            nanos, exact = _behind_micros(str(self.value))
+            nanos, exact = _after_micros(str(self.value))
         elif isinstance(moment, date) and not isinstance(moment, datetime):
             moment = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - naive like a date
         if not isinstance(moment, datetime):
@@ -417,7 +417,7 @@ def _floor_scaled(number: int | Decimal, scale: int) -> tuple[int, bool]:
     return whole, rest == 0
 
 
-def _behind_micros(text: str) -> tuple[int, bool]:
+def _after_micros(text: str) -> tuple[int, bool]:
     """Return the digits after the microseconds as nanoseconds, and whether that is exact."""
     found = _LONG_FRACTION.search(text)
     digits = "" if found is None else found.group()

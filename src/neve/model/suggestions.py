@@ -24,10 +24,12 @@ def similar_name(name: str, names: Collection[str]) -> str | None:
     return similar[0] if similar else None
 
 
-def similar_name_hint(name: str, names: Collection[str]) -> str | None:
+def similar_name_hint(name: str, names: Collection[str], *, is_quoted: bool = True) -> str | None:
     """Suggest the most similar of `names`, as a question; None when none is similar."""
     similar = similar_name(name, names)
-    return None if similar is None else f"Did you mean {shown(similar)}?"
+    if similar is None:
+        return None
+    return f"Did you mean {shown(similar) if is_quoted else similar}?"
 
 
 def known_names_hint(name: str, names: Sequence[str], *, where: str = "The table") -> str:

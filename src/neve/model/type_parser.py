@@ -23,7 +23,7 @@ from neve.model.arrow_types import (
 )
 from neve.model.display import shown
 from neve.model.schema_json import type_from_json
-from neve.model.suggestions import similar_name
+from neve.model.suggestions import similar_name_hint
 
 REQUIRED: Final = "!"
 
@@ -139,8 +139,8 @@ def _parts(inside: str) -> list[str]:
 def _unknown(text: str, spelled: str) -> InvalidArgument:
     kinds = [kind for kind in TypeKind if kind not in NESTED_KINDS]
     names = [_WITH_NUMBERS.get(kind, kind.value) for kind in kinds]
-    similar = similar_name(spelled, [*names, *_ALIASES])
     return InvalidArgument(
         f"there is no type {shown(text)}",
-        hint=f"Did you mean {similar}?" if similar else f"There are {', '.join(names)}",
+        hint=similar_name_hint(spelled, [*names, *_ALIASES], is_quoted=False)
+        or f"There are {', '.join(names)}",
     )

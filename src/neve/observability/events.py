@@ -48,7 +48,7 @@ def unheard(_event: LifecycleEvent) -> None:
     """Listen to nothing."""
 
 
-def tell(listener: Listener, kind: EventKind, table_id: str, **facts: float | str) -> None:
+def report_event(listener: Listener, kind: EventKind, table_id: str, **facts: float | str) -> None:
     """Call a listener; what it raises goes to the log."""
     if listener is unheard:
         return

@@ -66,7 +66,7 @@ class ChangeRows:
         self._marks: dict[str, BitMap64] = {}
         self._shared: _Shared | None = None
 
-    def tell_together(self, commits: Iterable[CommitChanges]) -> None:
+    def read_together(self, commits: Iterable[CommitChanges]) -> None:
         """Read the files that these commits share once, when the first of them needs it.
 
         The shared rows of earlier commits are released.

@@ -28,6 +28,16 @@ def check_place(location: object, name: object, *, after: str = "rows") -> None:
         raise InvalidArgument(f"the name of the table is {_kind(name)}", hint=hint)
 
 
+def refuse_memory(location: str) -> None:
+    """Raise InvalidArgument for a lake in memory."""
+    if location.startswith("memory:"):
+        raise InvalidArgument(
+            "Spark cannot use a lake in memory: its workers are other processes",
+            path=location,
+            hint="Keep the lake in a directory that all of them see, or in an object store",
+        )
+
+
 def check_progress(progress: object) -> None:
     """Raise InvalidArgument for an invalid `progress`."""
     if progress is not None and not callable(progress):
@@ -69,9 +79,9 @@ def check_frame(rows: object) -> None:
 
 
 def _is_stopped(session: object) -> bool:
-    told = getattr(session, "is_stopped", None)  # only sessions of Spark Connect say so
-    if isinstance(told, bool):
-        return told
+    is_stopped = getattr(session, "is_stopped", None)  # only sessions of Spark Connect say so
+    if isinstance(is_stopped, bool):
+        return is_stopped
     # A stopped context has released Java.
     return getattr(getattr(session, "sparkContext", None), "_jsc", None) is None
 

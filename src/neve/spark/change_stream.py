@@ -10,7 +10,7 @@ SPARK-2  A stream keeps the columns it began with. When the table's columns chan
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -27,10 +27,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from neve.catalog.stored_table import StoredTable
 from neve.catalog.table import open_table_of
-from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch
-from neve.manifest.leases import HeldLease, Leases
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
+from neve.errors import InvalidArgument, NotFound, SchemaMismatch
+from neve.manifest.leases import HeldLease
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from neve.spark.read_plan import LEASE_SECONDS
 from neve.spark.row_form import spark_batch
@@ -110,7 +108,7 @@ class ChangesReader(DataSourceReader):
                 hint=f"Use at most {self._pinned.version}, the version that is read",
             )
         with self._pinned.address.catalog() as lake:
-            held_history(lake.load_table(self._pinned.address.name).stored, self._since)
+            _hold_history(lake.load_table(self._pinned.address.name).stored, self._since)
         return divided(self._since, self._pinned.version)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -185,13 +183,13 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, self._lease = self._lease, None
         self._hold(end[_VERSION])
         if before is not None:
-            _release(before)
+            before.give_up()
 
     def stop(self) -> None:
         """Release everything."""
         lease, self._lease = self._lease, None
         if lease is not None:
-            _release(lease)
+            lease.give_up()
         if self._opened is not None:
             self._opened.close()
             self._opened = self._stored = None
@@ -214,34 +212,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lease is not None and not self._lease.has_lapsed:
             self._lease.check()
         else:
-            self._lease = held_history(self._table(), since)
+            self._lease = _hold_history(self._table(), since)
 
 
-def held_history(stored: StoredTable, since: int) -> HeldLease | None:
-    """Lease the history after a Version; raises NotFound when a part of it has expired."""
-    first = max(since, 1)
-    lease: HeldLease | None = None
-    with suppress(NeveError):  # a store that takes no lease from a reader
-        lease = _leases(stored).take(first, last=first, seconds=LEASE_SECONDS)
-    # After the lease: a collector that did not see it has expired the Versions before.
-    oldest = stored.versions.head().oldest_version
-    if first < oldest:
-        if lease is not None:
-            _release(lease)
-        raise NotFound(
-            f"the history after version {since} has expired",
-            path=stored.paths.manifest,
-            hint=f"Changes are kept from since={oldest} on; to start again, read version {oldest} "
-            "and go on from there",
-        )
-    return lease
-
-
-def _leases(stored: StoredTable) -> Leases:
-    return stored.parts({}, recorder=NoRecorder(), listener=unheard).leases
-
-
-def _release(lease: HeldLease) -> None:
-    # A lease that cannot be given up ends by itself.
-    with suppress(NeveError):
-        lease.release()
+def _hold_history(stored: StoredTable, since: int) -> HeldLease | None:
+    parts = stored.parts()
+    return parts.leases.hold_history(since, parts.versions, seconds=LEASE_SECONDS, is_needed=False)

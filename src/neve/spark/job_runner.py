@@ -13,13 +13,11 @@ from pyspark.sql import DataFrame
 
 import neve
 from neve.catalog.catalog_table import CatalogTable
-from neve.errors import Conflict, InvalidArgument
+from neve.errors import Conflict
 from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
-from neve.spark.call_check import check_place, check_progress
-from neve.spark.job_site import JobSite, TableSite, pairs_of
+from neve.spark.call_check import check_place, check_progress, refuse_memory
+from neve.spark.job_site import JobSite, TableSite
 from neve.spark.progress import Progress, watched
 from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
@@ -51,32 +49,16 @@ class TableJobs:
         check_progress(progress)
         self._progress = progress
         self._lake = neve.open(location, storage_options=storage_options, create=False)
-        if self._lake.location.startswith("memory:"):
-            self._lake.close()
-            raise InvalidArgument(
-                "Spark's workers cannot see a warehouse in memory",
-                path=str(location),
-                hint="Keep it in a directory or in s3://",
-            )
         try:
+            refuse_memory(self._lake.location)
             self.table: CatalogTable = self._lake.load_table(name)
         except BaseException:
             self._lake.close()
             raise
         table = self.table
-        self.parts: TableParts = table.stored.parts(
-            table.properties,
-            recorder=NoRecorder(),
-            listener=unheard,
-            publish=lambda: bool(table.iceberg_metadata()),
-        )
+        self.parts: TableParts = table.stored.parts(table.properties, is_published=True)
         self.committer = BulkCommitter(self.parts)
-        self.site = TableSite(
-            location=self._lake.location,
-            table_id=table.table_id,
-            storage_options=pairs_of(storage_options),
-            properties=pairs_of(table.properties),
-        )
+        self.site = TableSite.of(table, storage_options)
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +72,7 @@ class TableJobs:
         self.close()
 
     def close(self) -> None:
-        """Close the warehouse; closing twice is not an error."""
+        """Close the lake; closing twice is not an error."""
         self._lake.close()
 
     def run(

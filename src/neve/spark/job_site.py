@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.stored_table import StoredTable
+from neve.compaction.rewrite_job import TableDefinition
 from neve.engine.run_name import RunName
 from neve.errors import NeveError, NotFound, Unavailable
 from neve.jobs.run import JobBase
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
+from neve.spark.call_check import refuse_memory
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.open_store import open_store
 from neve.table.table_context import TableParts
@@ -18,7 +19,7 @@ from neve.table.table_files import FILE_BYTES
 Pairs = tuple[tuple[str, str], ...]
 
 
-def pairs_of(options: Mapping[str, str] | None) -> Pairs:
+def _pairs_of(options: Mapping[str, str] | None) -> Pairs:
     """Return options in a form that can be compared."""
     return tuple(sorted((options or {}).items()))
 
@@ -28,13 +29,30 @@ class TableSite:
     """Where a table is."""
 
     location: str
-    """Of the warehouse, as a URI: no worker has the driver's working directory."""
+    """Of the lake, as a URI: no worker has the driver's working directory."""
     table_id: str
     storage_options: Pairs = ()
     properties: Pairs = ()
     opening: str = field(default_factory=lambda: SystemIds().uuid().hex)
     """New for each job: what a worker caches of a table must not outlive the job, because the
-    warehouse may be restored from a copy before the next one."""
+    lake may be restored from a copy before the next one."""
+
+    @classmethod
+    def of(
+        cls, table: CatalogTable | TableDefinition, storage_options: Mapping[str, str] | None
+    ) -> "TableSite":
+        """Return where workers find a table; raises InvalidArgument for one in memory."""
+        if isinstance(table, TableDefinition):
+            location = table.location
+        else:
+            location = table.stored.objects.location
+        refuse_memory(location)
+        return cls(
+            location=location,
+            table_id=table.table_id,
+            storage_options=_pairs_of(storage_options),
+            properties=_pairs_of(table.properties),
+        )
 
     def parts(self) -> TableParts:
         """Open the table in this process; raises Unavailable where it cannot be read."""
@@ -42,12 +60,12 @@ class TableSite:
             stored = _stored_table(self.location, self.storage_options, self.table_id, self.opening)
         except NotFound as error:
             raise self.unreachable(error) from error
-        return stored.parts(dict(self.properties), recorder=NoRecorder(), listener=unheard)
+        return stored.parts(dict(self.properties))
 
     def unreachable(self, cause: NeveError) -> Unavailable:
-        """Return the error for a worker that cannot see the warehouse."""
+        """Return the error for a worker that cannot see the lake."""
         return Unavailable(
-            f"a Spark worker cannot read the warehouse: {cause.message}",
+            f"a Spark worker cannot read the lake: {cause.message}",
             path=self.location,
             hint="Share the directory with every worker at the same path, or use s3://",
         )

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from os import PathLike
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -36,13 +36,18 @@ from neve.iceberg.published_check import PublishedCheck
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
 from neve.spark.call_check import check_place, check_session
-from neve.spark.job_site import TableSite, pairs_of
+from neve.spark.job_site import TableSite
 from neve.spark.progress import Progress, shown
 from neve.spark.task_answers import TaskAnswer
-from neve.spark.task_run import Watch, answers_of, run_tasks, site_of, worker_files
+from neve.spark.task_run import (
+    TASK_ITEMS_MAX,
+    Watch,
+    answers_of,
+    cut_tasks,
+    run_tasks,
+    worker_files,
+)
 from neve.storage.clock import SystemClock
 from neve.table.file_writers import delete_data_file
 
@@ -64,14 +69,14 @@ class SparkExecutor:
         check_cancelled: Callable[[], None],
     ) -> list[tuple[DataFile, ...]]:
         """Write the files of every task; returns them by task."""
-        site = site_of(job.table, self._storage_options)
+        site = TableSite.of(job.table, self._storage_options)
         outcomes = run_tasks(
             self._session,
             job.tasks,
             partial(_rewrite, site, job.table, job.run),
             what="compacting",
             weigh=lambda task: task.row_share,
-            watch=Watch(tell=progress, check=check_cancelled),
+            watch=Watch(report=progress, check=check_cancelled),
         )
         try:
             return [answer.work.files for answer in answers_of(outcomes)]
@@ -98,10 +103,8 @@ def _rewrite(
 
 
 Location: TypeAlias = str | PathLike[str]
-Item = TypeVar("Item")
 
 _TASK_BYTES: Final = 256 << 20
-_TASK_ITEMS: Final = 250
 _DELETED_ELSEWHERE_FROM: Final = 1_000
 
 
@@ -177,10 +180,10 @@ def collect_garbage(
         _opened(location, name, storage_options) as (table, committed),
         shown(f"collecting garbage of {name}", progress) as tell,
     ):
-        site = _site(table, storage_options)
+        site = TableSite.of(table, storage_options)
 
         def delete(paths: Sequence[str]) -> None:
-            tasks = list(_cut(paths, lambda _path: 1, weight_max=_TASK_ITEMS))
+            tasks = list(cut_tasks(paths, lambda _path: 1, weight_max=TASK_ITEMS_MAX))
             if len(paths) < _DELETED_ELSEWHERE_FROM:
                 for task in tasks:
                     _delete(site, task)
@@ -217,12 +220,14 @@ def verify(
 
     def elsewhere(base: JobBase) -> RunChecks:
         table = _definition(base)
-        work = partial(_check, site_of(table, storage_options), table)
+        work = partial(_check, TableSite.of(table, storage_options), table)
 
         def run(
             checks: Sequence[FileCheck], tell: Callable[[FileCheck], None]
         ) -> Sequence[NeveError]:
-            tasks = list(_cut(checks, lambda check: check.file.file_bytes, weight_max=_TASK_BYTES))
+            tasks = list(
+                cut_tasks(checks, lambda check: check.file.file_bytes, weight_max=_TASK_BYTES)
+            )
             left = iter(checks)
 
             def count(done: int) -> None:
@@ -231,7 +236,7 @@ def verify(
 
             answers = answers_of(
                 run_tasks(
-                    session, tasks, work, what="verifying", weigh=len, watch=Watch(tell=count)
+                    session, tasks, work, what="verifying", weigh=len, watch=Watch(report=count)
                 )
             )
             return [problem for answer in answers for problem in answer.problems]
@@ -265,15 +270,15 @@ def rebuild_indexes(
         base: JobBase, files: Sequence[DataFile], tell: Callable[[int], None]
     ) -> Sequence[str]:
         table = _definition(base)
-        tasks = list(_cut(files, lambda file: file.file_bytes, weight_max=_TASK_BYTES))
+        tasks = list(cut_tasks(files, lambda file: file.file_bytes, weight_max=_TASK_BYTES))
         answers = answers_of(
             run_tasks(
                 session,
                 tasks,
-                partial(_rebuild, site_of(table, storage_options), table),
+                partial(_rebuild, TableSite.of(table, storage_options), table),
                 what="rebuilding indexes",
                 weigh=len,
-                watch=Watch(tell=tell),
+                watch=Watch(report=tell),
             )
         )
         return [path for answer in answers for path in answer.paths]
@@ -324,29 +329,13 @@ def _opened(
         )
     with open_lake(location, storage_options=storage_options, create=False) as lake:
         table = lake.load_table(name)
-        parts = table.stored.parts(
-            table.properties,
-            recorder=NoRecorder(),
-            listener=unheard,
-            publish=lambda: bool(table.refresh().iceberg_metadata()),
-            lineage=table.published_lineage,
-        )
+        parts = table.stored.parts(table.properties, is_published=True)
         yield table, CommittedMaintenance(parts, options)
 
 
 def _definition(base: JobBase) -> TableDefinition:
     files = base.version.files.values()
     return table_definition(base.files, base.schema, files)
-
-
-def _site(table: CatalogTable, storage_options: Mapping[str, str] | None) -> TableSite:
-    stored = table.stored
-    return TableSite(
-        location=stored.objects.location,
-        table_id=stored.table_id,
-        storage_options=pairs_of(storage_options),
-        properties=pairs_of(table.properties),
-    )
 
 
 def _counting(tell: Progress, total: int) -> Watch:
@@ -358,21 +347,4 @@ def _counting(tell: Progress, total: int) -> Watch:
         done += more
         tell(done, total)
 
-    return Watch(tell=count)
-
-
-def _cut(
-    items: Sequence[Item], weigh: Callable[[Item], int], *, weight_max: int
-) -> Iterator[tuple[Item, ...]]:
-    """Split items into tasks of bounded weight and number."""
-    task: list[Item] = []
-    weight = 0
-    for item in items:
-        more = weigh(item)
-        if task and (weight + more > weight_max or len(task) >= _TASK_ITEMS):
-            yield tuple(task)
-            task, weight = [], 0
-        task.append(item)
-        weight += more
-    if task:
-        yield tuple(task)
+    return Watch(report=count)

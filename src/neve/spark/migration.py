@@ -41,6 +41,7 @@ from neve.model.schema import TableSchema, normalize_batch
 from neve.spark.call_check import check_place, check_session
 from neve.spark.row_form import empty_batch, spark_arrow_schema, spark_batch
 from neve.spark.spark_session import prepare
+from neve.spark.task_run import cut_tasks
 from neve.spark.writing import load
 
 Item = TypeVar("Item")
@@ -120,7 +121,7 @@ class DeltaSource:
         """Return the live rows."""
         return _frame(
             session,
-            list(_cut(self._files, lambda file: file.byte_count)),
+            list(cut_tasks(self._files, lambda file: file.byte_count, weight_max=_TASK_BYTES)),
             partial(_read_delta, self._files_uri, schema.to_json()),
             schema,
         )
@@ -138,7 +139,9 @@ class IcebergSource:
         """Return the live rows."""
         files = [
             replace(self._plan, tasks=tuple(tasks))
-            for tasks in _cut(self._plan.tasks, lambda task: task.file_bytes)
+            for tasks in cut_tasks(
+                self._plan.tasks, lambda task: task.file_bytes, weight_max=_TASK_BYTES
+            )
         ]
         return _frame(session, files, partial(_read_iceberg, schema.to_json()), schema)
 
@@ -202,20 +205,6 @@ def _frame(
     columns = from_arrow_schema(spark_arrow_schema(schema.arrow_schema))
     count = len(given)
     return session.range(0, count, 1, max(1, count)).mapInArrow(run, columns)
-
-
-def _cut(items: Sequence[Item], weigh: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Split files into tasks of bounded size."""
-    task: list[Item] = []
-    weight = 0
-    for item in items:
-        if task and weight + weigh(item) > _TASK_BYTES:
-            yield task
-            task, weight = [], 0
-        task.append(item)
-        weight += weigh(item)
-    if task:
-        yield task
 
 
 def _library(name: str, *, needed_for: str, install: str) -> ModuleType:
@@ -355,7 +344,7 @@ def migrate(
 
 
 def _refuse_inside(location: str | PathLike[str], source: str | PathLike[str]) -> None:
-    """Raise InvalidArgument for a warehouse inside the source: its files would become rows."""
+    """Raise InvalidArgument for a lake inside the source: its files would become rows."""
     places = [os.fspath(each).rstrip("/") for each in (location, source)]
     inner, outer = [
         each if "://" in each else os.path.abspath(each)  # noqa: PTH100 - as text, like the others
@@ -363,7 +352,7 @@ def _refuse_inside(location: str | PathLike[str], source: str | PathLike[str]) -
     ]
     if inner == outer or inner.startswith(f"{outer}/"):
         raise InvalidArgument(
-            "the warehouse lies inside the source, whose files it would become",
+            "the lake lies inside the source, whose files it would become",
             path=inner,
             hint="Pass a location outside the source",
         )

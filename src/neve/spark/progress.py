@@ -74,11 +74,11 @@ class _Ascending:
 
     def __init__(self, tell: Progress) -> None:
         self._tell = tell
-        self._told = (0, 0)
+        self._reported = (0, 0)
 
     def __call__(self, done: int, total: int) -> None:
-        if total and (done, total) != self._told:
-            self._told = (done, total)
+        if total and (done, total) != self._reported:
+            self._reported = (done, total)
             self._tell(done, total)
 
 

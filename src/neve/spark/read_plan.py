@@ -29,26 +29,23 @@ from neve.catalog.stored_table import StoredTable
 from neve.catalog.system_tables import readable_rows
 from neve.catalog.table import open_table_of
 from neve.engine.table_options import TableOptions
-from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
-from neve.manifest.leases import HeldLease, Leases
-from neve.manifest.table_versions import TableVersions
+from neve.errors import InvalidArgument, NotFound
+from neve.manifest.leases import HeldLease, given_up_on_error
 from neve.model.arrow_types import NESTED_KINDS, kind_of
 from neve.model.data_file import DataFile
 from neve.model.schema import Column, TableSchema
 from neve.model.version import Version
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.filters import Filter, RowFilter, row_filter
 from neve.read.memory_rows import MemoryRows
 from neve.read.scan_plan import plan_scan
+from neve.spark.call_check import refuse_memory
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.storage.table_paths import join_path
 from neve.table.table_files import TableFiles
 from neve.table.table_view import TableView
 
 LEASE_SECONDS: Final = TableOptions().lease_seconds
-_LEASE_TRIES: Final = 5
 _WORD_BITS: Final = 64
 
 
@@ -69,12 +66,8 @@ class TableAddress:
     ) -> "TableAddress":
         """Return the address of a table; a relative directory is resolved in this process."""
         place = fspath(location)
+        refuse_memory(place)
         scheme = urlsplit(place).scheme
-        if scheme == "memory":
-            raise InvalidArgument(
-                "Spark cannot read a warehouse in memory: its workers are other processes",
-                hint="Keep the warehouse in a directory or in a bucket",
-            )
         if not scheme:
             place = str(Path(place).absolute())
         options = tuple(sorted((storage_options or {}).items()))
@@ -225,7 +218,7 @@ def plan_read(
         if not fresh:
             table = lake.load_table(address.name)
             view, lease = leased_view(table, wanted)
-            with _released_on_error(lease):
+            with given_up_on_error(lease):
                 return _plan(view, table.stored, None, lease, columns=columns, asked=filter)
         if not wanted.is_current:
             raise InvalidArgument(
@@ -239,7 +232,7 @@ def plan_read(
             lease = parts.leases.hold_if_possible(
                 view.version, parts.versions, seconds=LEASE_SECONDS
             )
-            with _released_on_error(lease):
+            with given_up_on_error(lease):
                 memory = MemoryRows(view, sequence)
                 stored = open_table_of(live).stored
                 return _plan(view, stored, memory, lease, columns=columns, asked=filter)
@@ -247,51 +240,28 @@ def plan_read(
 
 def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:
     """Return the files of a Version and a lease on it; raises NotFound when it has expired."""
-    parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
-    for tries_left in reversed(range(_LEASE_TRIES)):
+    parts = table.stored.parts(table.properties)
+
+    def hold() -> tuple[TableView, HeldLease | None] | None:
         version, schema_id = wanted.of(table)
         try:
             lease = parts.leases.hold_if_possible(
                 version.number, parts.versions, seconds=LEASE_SECONDS
             )
         except NotFound:
-            if not (wanted.is_current and tries_left):
+            if not wanted.is_current:
                 raise
             table.refresh()
-            continue
+            return None
         return files_view(table.stored, version, schema_id), lease
-    raise AssertionError("the last try ends the loop")
+
+    return parts.leases.until_held(hold)
 
 
 def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableView:
     """Return the files of a Version under a schema, without rows of any log."""
-    parts = stored.parts({}, recorder=NoRecorder(), listener=unheard)
+    parts = stored.parts()
     return TableFiles(parts, schema_id).view(version, schema_id)
-
-
-def _take_lease(leases: Leases, versions: TableVersions, number: int) -> HeldLease | None:
-    """Lease a Version that is retained; None where storage takes no lease from a reader."""
-    try:
-        lease = leases.take(number, seconds=LEASE_SECONDS)
-    except (Unavailable, OutcomeUnknown):
-        return None
-    try:
-        # After the lease: a collector that did not see it has dropped the Version before.
-        versions.version(number)
-    except NotFound:
-        lease.release()
-        raise
-    return lease
-
-
-@contextmanager
-def _released_on_error(lease: HeldLease | None) -> Iterator[None]:
-    try:
-        yield
-    except NeveError:
-        if lease is not None:
-            lease.release()
-        raise
 
 
 def _plan(
@@ -395,7 +365,7 @@ def _words(dead: BitMap64, row_count: int) -> npt.NDArray[np.int64]:
 
 
 def _spark_location(stored: StoredTable) -> str:
-    """Return the warehouse's location in Hadoop's form: nothing is escaped, and S3 is s3a."""
+    """Return the lake's location in Hadoop's form: nothing is escaped, and S3 is s3a."""
     location = stored.objects.location.rstrip("/")
     if location.startswith("file://"):
         return unquote(location)

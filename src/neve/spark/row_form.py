@@ -58,7 +58,7 @@ def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
 
 def fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """Return rows of exactly the table's schema; raises SchemaMismatch naming column and key."""
-    with _told_for_spark(batch, schema):
+    with _worded_for_spark(batch, schema):
         return normalize_batch(_with_uuids(batch, schema), schema)
 
 
@@ -74,7 +74,7 @@ def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
                 hint=f"Pass the columns {', '.join(each.name for each in schema.key_columns)}",
             )
     keys = [column.name for column in schema.key_columns]
-    with _told_for_spark(batch, schema):
+    with _worded_for_spark(batch, schema):
         narrow = _with_uuids(batch.select(keys), schema)
         return [
             fit_column(narrow.column(column.name), column.arrow_field)
@@ -129,7 +129,7 @@ def check_names(names: Sequence[str], *, has_case: bool = False) -> None:
 
 
 @contextmanager
-def _told_for_spark(batch: pa.RecordBatch, schema: TableSchema) -> Iterator[None]:
+def _worded_for_spark(batch: pa.RecordBatch, schema: TableSchema) -> Iterator[None]:
     """Name the bad row in an error by its key, and the fix in Spark's terms.
 
     Spark divides rows among tasks and batches, so a row number is meaningless.

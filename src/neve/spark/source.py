@@ -12,7 +12,7 @@
     since                   not the table but its change feed, after this Version: a
                             number, 0 for all, or `latest`; a stream always has it
     maxVersionsPerTrigger   most Versions in one batch of a stream
-    storage.x               storage option x of the warehouse
+    storage.x               storage option x of the lake
 
 The steps of a read are in `neve.spark.source_steps`, the options of a write in
 `neve.spark.source_writer`. Spark creates and uses this object in its own processes. The Version of
@@ -25,7 +25,6 @@ unless the statement has them. It keeps the options in Spark's catalog, but pass
 later reads and writes. Such a table could never be read, so it is refused as early as possible.
 """
 
-import difflib
 import importlib
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final
@@ -40,6 +39,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from neve.errors import InvalidArgument
+from neve.model.suggestions import similar_name
 
 
 class NeveSource(DataSource):
@@ -99,18 +99,18 @@ _INSTEAD_OF_CREATE_TABLE: Final = (
 )
 
 
-def refuse_slips(given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_misspelled(given: Iterable[str], known: Sequence[str]) -> None:
     """Raise InvalidArgument for a name that is almost one of those known."""
-    names = [name.lower() for name in known]
+    by_folded = {name.lower(): name for name in known}
     for name in given:
         folded = name.lower()
-        if folded in names or folded.startswith(_STORAGE_PREFIX):
+        if folded in by_folded or folded.startswith(_STORAGE_PREFIX):
             continue
-        similar = difflib.get_close_matches(folded, names, n=1)
-        if similar:
-            meant = known[names.index(similar[0])]
+        similar = similar_name(folded, by_folded)
+        if similar is not None:
             raise InvalidArgument(
-                f"the format neve has no option {name!a}", hint=f"Did you mean {meant!a}?"
+                f"the format neve has no option {name!a}",
+                hint=f"Did you mean {by_folded[similar]!a}?",
             )
 
 
@@ -133,7 +133,7 @@ def refuse_create_table(options: Mapping[str, str]) -> None:
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of the warehouse's storage, without their prefix."""
+    """Return the options of the lake's storage, without their prefix."""
     return {
         name[len(_STORAGE_PREFIX) :]: value
         for name, value in options.items()

@@ -8,6 +8,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -29,6 +30,11 @@ from neve.spark.row_form import spark_batch
 _PARTITION_BYTES: Final = 128 << 20
 
 
+@lru_cache(maxsize=8)
+def _parsed(schema_json: str) -> TableSchema:
+    return TableSchema.from_json(schema_json)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedTable:
     """What all steps of a read share; sent from process to process."""
@@ -42,7 +48,7 @@ class PinnedTable:
     @property
     def schema(self) -> TableSchema:
         """The schema of the rows."""
-        return TableSchema.from_json(self.schema_json)
+        return _parsed(self.schema_json)
 
     @property
     def chosen(self) -> ChosenColumns:

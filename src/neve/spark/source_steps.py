@@ -22,7 +22,7 @@ from neve.spark.read_plan import (
     WantedVersion,
     refuse_beside_system_table,
 )
-from neve.spark.source import refuse_create_table, refuse_slips, storage_options
+from neve.spark.source import refuse_create_table, refuse_misspelled, storage_options
 from neve.spark.source_reader import PinnedTable, SourceReader, SystemReader
 from neve.spark.spark_types import spark_schema
 
@@ -49,7 +49,7 @@ class SourceSteps:
     def pin(self) -> PinnedTable:
         """Choose the Version; raises NotFound, InvalidArgument."""
         refuse_create_table(self._options)
-        refuse_slips(self._options, _OPTIONS)
+        refuse_misspelled(self._options, _OPTIONS)
         address = self._address()
         if is_system_name(address.name):
             return self._pinned_system_table(address)
@@ -122,7 +122,7 @@ class SourceSteps:
         if location is None or name is None:
             raise InvalidArgument(
                 "the option `table` is missing",
-                hint='Write .option("table", "namespace.name").load("the warehouse")',
+                hint='Write .option("table", "namespace.name").load("the lake")',
             )
         return TableAddress.of(location, name, storage_options(self._options))
 

@@ -8,7 +8,7 @@
     job_id       a batch write of this id is committed once, however often it runs
     app_id       names a stream, so that each of its batches is committed once; by default the id
                  of the query, as its checkpoint on this machine says
-    storage.x    storage option x of the warehouse
+    storage.x    storage option x of the lake
 
 Spark divides the rows, not the writer. A task sorts its rows in memory; two tasks that have rows of
 one key are an error: repartition by the key first. `neve.spark.upsert` divides rows itself, looks
@@ -44,7 +44,7 @@ from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
-from neve.spark.source import refuse_create_table, refuse_slips, storage_options
+from neve.spark.source import refuse_create_table, refuse_misspelled, storage_options
 from neve.spark.task_answers import Message, TaskAnswer, answer_of
 
 _OPTIONS: Final = ("path", "table", "order_by", "job_id", "app_id", "checkpointLocation")
@@ -131,7 +131,7 @@ class _Asked:
     @classmethod
     def of(cls, options: Mapping[str, str], *, overwrite: bool) -> "_Asked":
         refuse_create_table(options)
-        refuse_slips(options, _OPTIONS)
+        refuse_misspelled(options, _OPTIONS)
         given = {name.lower(): value for name, value in options.items()}
         if overwrite:
             raise InvalidArgument(
@@ -224,12 +224,12 @@ class _Begun:
     ) -> None:
         if self.run is None or identity is None:
             return
-        told = _told(messages)
-        runs = _runs_of(told) or [self.run]
+        works = _works_of(messages)
+        runs = _runs_of(works) or [self.run]
         if len(runs) > 1:
             self.give_up(messages)
             raise Unavailable("tasks of one write worked on several Versions", hint="try again")
-        work = answer_of(message for each in told for message in each.messages).work
+        work = answer_of(message for each in works for message in each.messages).work
         with self._jobs() as jobs:
             try:
                 _commit(jobs, replace(runs[0], identity=identity), work)
@@ -240,7 +240,7 @@ class _Begun:
     def give_up(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.run is not None:
             with self._jobs() as jobs:
-                for run in {self.run, *_runs_of(_told(messages))}:
+                for run in {self.run, *_runs_of(_works_of(messages))}:
                     jobs.committer.give_up(run)
 
     def _jobs(self) -> TableJobs:
@@ -252,13 +252,13 @@ class _Begun:
         )
 
 
-def _told(messages: Iterable[WriterCommitMessage | None]) -> list[TaskWork]:
+def _works_of(messages: Iterable[WriterCommitMessage | None]) -> list[TaskWork]:
     return [each for each in messages if isinstance(each, TaskWork)]
 
 
-def _runs_of(told: Iterable[TaskWork]) -> list[BulkRun]:
+def _runs_of(works: Iterable[TaskWork]) -> list[BulkRun]:
     """Return the runs that tasks worked in: one, unless they had nothing to do."""
-    return list(dict.fromkeys(each.run for each in told if each.run is not None))
+    return list(dict.fromkeys(each.run for each in works if each.run is not None))
 
 
 def _commit(jobs: TableJobs, run: BulkRun, work: BulkWork) -> None:

@@ -103,7 +103,7 @@ def answered(run: Callable[[], TaskAnswer], task: int = 0) -> Iterator[pa.Record
     try:
         messages = list(run().messages())
     except NeveError as error:
-        messages = [Message("error", "", told_error(error))]
+        messages = [Message("error", "", encoded_error(error))]
     columns = zip(*((task, each.kind, each.path, each.payload) for each in messages), strict=True)
     arrays = [
         pa.array(list(column), field.type) for column, field in zip(columns, _SCHEMA, strict=True)
@@ -138,7 +138,7 @@ def answer_of(messages: Iterable[Message]) -> TaskAnswer:
     return TaskAnswer(work=BulkWork.joined(work), paths=tuple(paths), problems=tuple(problems))
 
 
-def told_error(error: NeveError) -> bytes:
+def encoded_error(error: NeveError) -> bytes:
     """Return an error as bytes, for the driver; raises one that may not happen again.
 
     Spark shows the notes of what a task raises, so the driver can still read it.

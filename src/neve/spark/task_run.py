@@ -7,11 +7,11 @@ Answers and errors are those of `neve.spark.task_answers`; nothing is shuffled.
 A task may run twice, even at once, and a failed try may have written files: the answer is that of
 one complete try.
 
-A worker gets the table's location and definitions with its task, opens the warehouse itself, and
+A worker gets the table's location and definitions with its task, opens the lake itself, and
 commits nothing. It reads no manifest, so a task costs the same however long the history is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from neve.compaction.rewrite_job import TableDefinition
 from neve.engine.run_name import RunIds, RunName
-from neve.errors import InvalidArgument, NeveError, Unavailable
-from neve.spark.job_site import TableSite, pairs_of
+from neve.errors import NeveError, Unavailable
+from neve.spark.job_site import TableSite
 from neve.spark.task_answers import (
     ANSWER_DDL,
     Message,
@@ -51,7 +51,7 @@ _CAUSE_CHARACTERS: Final = 500
 class Watch:
     """A caller that follows the progress of tasks, and may end them."""
 
-    tell: Callable[[int], None]
+    report: Callable[[int], None]
     """Called with the weight of further finished tasks."""
     check: Callable[[], None] | None = None
     """Raises when the work should end."""
@@ -76,15 +76,15 @@ def run_tasks(
     given = list(tasks)
     weights = [weigh(task) for task in given]
     watching = _Watching(session, watch, weights)
-    told = watching.accumulator
+    counted = watching.accumulator
 
     # Sent to the workers with everything it refers to, which must not include the session.
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy().tolist():
                 yield from answered(partial(work, given[number]), number)
-                if told is not None:
-                    told.add(weights[number])
+                if counted is not None:
+                    counted.add(weights[number])
 
     frame = session.range(0, len(given), 1, len(given)).mapInArrow(run, ANSWER_DDL)
     with watching.until_done():
@@ -139,7 +139,7 @@ class _Watching:
         self.weights = weights
         self._session = session
         self._watch = watch
-        self._told = 0
+        self._reported = 0
         self._is_over = Event()
         self._stopped: BaseException | None = None
         self._tag = f"neve-{SystemIds().uuid().hex}"
@@ -173,7 +173,7 @@ class _Watching:
             self._is_over.set()
             looking.join()
             self._remove_tag()
-        self._tell(sum(self.weights))
+        self._report(sum(self.weights))
 
     def _look(self) -> None:
         assert self._watch is not None
@@ -186,7 +186,7 @@ class _Watching:
                 self._end_tagged()
                 return
             if self.accumulator is not None:
-                self._tell(int(self.accumulator.value))
+                self._report(int(self.accumulator.value))
 
     # In a session on this machine, only tags of the context reach its jobs.
 
@@ -208,32 +208,34 @@ class _Watching:
         else:
             self._context.cancelJobsWithTag(self._tag)
 
-    def _tell(self, done: int) -> None:
+    def _report(self, done: int) -> None:
         """Report only progress; a task that ran twice counts twice, so the sum is capped."""
         assert self._watch is not None
         done = min(done, sum(self.weights))
-        if done > self._told:
-            self._watch.tell(done - self._told)
-            self._told = done
+        if done > self._reported:
+            self._watch.report(done - self._reported)
+            self._reported = done
 
 
 _CACHE_BYTES: Final = 32 << 20
+TASK_ITEMS_MAX: Final = 250
 
 
-def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -> TableSite:
-    """Return where workers find a table; raises InvalidArgument for one in memory."""
-    if table.location.startswith("memory:"):
-        raise InvalidArgument(
-            "Spark's workers cannot reach a warehouse in memory",
-            path=table.location,
-            hint="Keep it in a directory that all of them see, or in an object store",
-        )
-    return TableSite(
-        location=table.location,
-        table_id=table.table_id,
-        storage_options=pairs_of(storage_options),
-        properties=pairs_of(table.properties),
-    )
+def cut_tasks(
+    items: Sequence[Task], weigh: Callable[[Task], int], *, weight_max: int
+) -> Iterator[tuple[Task, ...]]:
+    """Split items into tasks of bounded weight and number."""
+    task: list[Task] = []
+    weight = 0
+    for item in items:
+        more = weigh(item)
+        if task and (weight + more > weight_max or len(task) >= TASK_ITEMS_MAX):
+            yield tuple(task)
+            task, weight = [], 0
+        task.append(item)
+        weight += more
+    if task:
+        yield tuple(task)
 
 
 def worker_files(site: TableSite, table: TableDefinition, *, run: str | None = None) -> TableFiles:

@@ -46,7 +46,7 @@ def write_plan(
     if base.spec.is_unpartitioned:
         ordered = in_ranges(rows, keys, order_by, tasks)
     else:
-        if not base.is_partition_told_by_key():
+        if not base.key_determines_partition():
             rows = _one_per_key(rows, base.schema, order_by)
         marked = mapped(rows, MarkPartitions(site), _with_marks(rows.schema))
         ordered = in_ranges(marked, [sf.col(PARTITION), *keys], order_by, tasks)

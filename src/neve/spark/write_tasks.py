@@ -37,7 +37,7 @@ from neve.spark.row_form import (
     source_columns,
     without_own,
 )
-from neve.spark.task_answers import TaskAnswer, answered, read_error, told_error
+from neve.spark.task_answers import TaskAnswer, answered, encoded_error, read_error
 
 PARTITION: Final = "_neve_partition"
 COUNT: Final = "_neve_count"
@@ -155,7 +155,7 @@ def with_column(
                 base = base or site.open()
                 column = make(batch, base)
             except NeveError as failure:
-                error = told_error(failure)
+                error = encoded_error(failure)
         errors = pa.array([error] * batch.num_rows, pa.binary())
         yield batch.append_column(name, column).append_column(ERROR, errors)
         if error is not None:

@@ -257,11 +257,6 @@ class WarehousePaths:
         return "manifest/catalog"
 
     @property
-    def version_manifests(self) -> str:
-        """Directory under which each table has its manifest store."""
-        return "manifest/version"
-
-    @property
     def tables(self) -> str:
         """Directory under which each table has its files."""
         return "tables"

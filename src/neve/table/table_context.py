@@ -28,7 +28,7 @@ from neve.model.partition_spec import PartitionIdentity, PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.row_lineage import has_lineage
 from neve.model.schema import TableSchema
-from neve.observability.events import EventKind, Listener, tell, unheard
+from neve.observability.events import EventKind, Listener, report_event, unheard
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import AppendFiles, ObjectStore
@@ -160,11 +160,6 @@ class TableContext:
             self._mappings[schema_id] = mapping
         return mapping
 
-    def encode_value(self, value: object) -> bytes:
-        """Return the bytes of a key of one column, as the encoder does for a tuple of it."""
-        encoded = self._encode_value(value)
-        return encoded if len(encoded) <= KEY_BYTES_MAX else self.encoder.encode((value,))
-
     def encode_key(self, key: object) -> bytes:
         """Return the bytes of a key: a value, a tuple in key order, or a dict of key columns."""
         if type(key) is tuple:
@@ -235,9 +230,9 @@ class TableParts:
     lineage: PublishedLineage | None = None
     """None in workers, whose tasks carry it, and where only the properties are known."""
 
-    def tell(self, kind: EventKind, **facts: float | str) -> None:
+    def report(self, kind: EventKind, **facts: float | str) -> None:
         """Report an event of the table to the listener."""
-        tell(self.listener, kind, self.paths.table_id, **facts)
+        report_event(self.listener, kind, self.paths.table_id, **facts)
 
     def keeps_lineage(self) -> bool:
         """Return whether rewrites keep the lineage of rows."""
@@ -271,4 +266,4 @@ class TableParts:
 
     def failed(self, step: str, error: NeveError) -> None:
         """Report to the listener that background work fails."""
-        self.tell(EventKind.FAILED, step=step, cause=str(error))
+        self.report(EventKind.FAILED, step=step, cause=str(error))

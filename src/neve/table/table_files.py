@@ -14,7 +14,7 @@ never changes, so there is one reader per path, whatever vector the file has in 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Final
 
@@ -25,15 +25,16 @@ from pyroaring import BitMap64
 from neve.errors import NeveError
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
-from neve.model.data_file import DataFile
+from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
-from neve.sstable.deletion_vector import VectorCache, bitmap_of, positions_in
+from neve.sstable.deletion_vector import VectorCache, bitmap_of, positions_in, superseded_rows
 from neve.sstable.index_file import IndexFiles
 from neve.sstable.parquet_groups import GroupCache
 from neve.storage.clock import IdSource
 from neve.table.file_set import FileSet
 from neve.table.file_writers import FileWriters
+from neve.table.partitions import PartitionedKeys
 from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 
@@ -134,6 +135,16 @@ class TableFiles:
         keys = self.reader(file).keys_at(np.array(positions, np.int64))
         return [key_at(keys, place) for place in range(len(keys))]
 
+    def superseded(self, version: Version, keys: KeyArray) -> dict[str, BitMap64]:
+        """Find the live rows of ascending keys in a Version, by path of their file."""
+        return superseded_rows(
+            version.files.values(),
+            keys,
+            open_reader=self.reader,
+            vector_of=self.marked,
+            keys_for=PartitionedKeys(keys, self.partitions).keys_for,
+        )
+
     def index_problem(self, file: DataFile) -> NeveError | None:
         """Read the index file of a data file whole; returns what makes it useless."""
         return self._index_files.problem(file, self.definitions.schema(file.schema_id))
@@ -170,3 +181,7 @@ class TableFiles:
     def vector(self, file: DataFile) -> BitMap64:
         """Positions that the file's vector marks; empty without one."""
         return self.marked(file) or BitMap64()
+
+    def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        """Write whole vectors by data file path; return where each is."""
+        return self.writers.vectors(whole)

@@ -5,18 +5,19 @@ test builds files from plain rows, commits them, and reads the rows of a Version
 
     rows = ModelRows()
     file = rows.add_file("data/1.parquet", {b"k": b"v"})
-    committer.commit_proposal(proposal, change, lookup=rows, write_vectors=rows.write_vectors)
+    committer.commit_proposal(proposal, change, lookup=rows)
     assert rows.live_rows(version) == [(b"k", b"v")]
 """
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from itertools import count
 from typing import cast
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.manifest.rebase import Keys
+from neve.manifest.rebase import Keys, RowLookup, WriteVectors
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Version
 
@@ -46,6 +47,12 @@ class ModelRows:
             key_min=ordered[0][0],
             key_max=ordered[-1][0],
         )
+
+    def writing(self, write_vectors: WriteVectors) -> RowLookup:
+        """Return the same rows with another writer of vectors."""
+        other = copy(self)
+        other.write_vectors = write_vectors  # type: ignore[method-assign, assignment]
+        return other
 
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> dict[str, VectorRef]:
         """Store whole vectors by data file path, like one Puffin file; return where each is."""

@@ -64,7 +64,7 @@ from neve.wal.segment_reader import (
     Stale,
     Zeros,
 )
-from neve.wal.version_edits import VersionEdit, read_version_edit
+from neve.wal.version_edits import RocksEdit, read_version_edit
 
 # Reading continues after a record with one of these; other damage drops the rest of its block.
 _ONE_RECORD: Final = (DamageKind.UNKNOWN_TYPE, DamageKind.UNSUPPORTED_TYPE)
@@ -340,7 +340,7 @@ class LogicalRecord:
     offset: int
     fragments: tuple[FragmentPlace, ...]
     payload: bytes
-    content: InspectedBatch | VersionEdit
+    content: InspectedBatch | RocksEdit
     behind_end: bool
     """Whether recovery stops before it."""
 
@@ -438,7 +438,7 @@ class LogInspection:
         self, record: Record, fragments: list[FragmentPlace], judge: EndingJudge
     ) -> LogicalRecord:
         byte_count = len(record.payload)
-        content: InspectedBatch | VersionEdit
+        content: InspectedBatch | RocksEdit
         if self.payload is PayloadKind.EDIT:
             content = read_version_edit(record.payload)
             behind_end = judge.saw_edit(record.offset, content.problem, byte_count=byte_count)

@@ -68,7 +68,7 @@ class EditField(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionEdit:
+class RocksEdit:
     """What could be read of one edit."""
 
     fields: tuple[EditField, ...]
@@ -300,7 +300,7 @@ def _extra(tag: int, content: bytes) -> Fact:
     return Fact(f"extra_{tag}", content)
 
 
-def read_version_edit(payload: bytes) -> VersionEdit:
+def read_version_edit(payload: bytes) -> RocksEdit:
     """Read as much of an edit as possible; a problem is reported, not raised."""
     cursor = _Cursor(payload)
     fields: list[EditField] = []
@@ -325,7 +325,7 @@ def read_version_edit(payload: bytes) -> VersionEdit:
         walked += 1
         if len(fields) < FIELDS_MAX:
             fields.append(field)
-    return VersionEdit(
+    return RocksEdit(
         fields=tuple(fields),
         omitted_count=max(0, walked - FIELDS_MAX),
         unknown_tag=unknown_tag,

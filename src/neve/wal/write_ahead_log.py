@@ -76,7 +76,7 @@ from neve.wal.segment_writer import SegmentWriter
 Apply = Callable[[int], None]
 """Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
 
-Decide = Callable[[], EncodedChanges | None]
+DecideChanges = Callable[[], EncodedChanges | None]
 """Returns the batch to log, once every batch before it is applied; None logs nothing."""
 
 
@@ -286,9 +286,11 @@ class WriteAheadLog:
     def append(self, changes: EncodedChanges, apply: Apply | None = None) -> int: ...
 
     @overload
-    def append(self, changes: Decide, apply: Apply | None = None) -> int | None: ...
+    def append(self, changes: DecideChanges, apply: Apply | None = None) -> int | None: ...
 
-    def append(self, changes: EncodedChanges | Decide, apply: Apply | None = None) -> int | None:
+    def append(
+        self, changes: EncodedChanges | DecideChanges, apply: Apply | None = None
+    ) -> int | None:
         """Log a batch and return its first sequence number, as soon as the sync policy allows.
 
         A function in place of the batch is called once every batch before it is applied, while the
@@ -314,7 +316,7 @@ class WriteAheadLog:
         self._queue.submit(work)
         return work.outcome()
 
-    def _append_decided(self, decide: Decide, apply: Apply | None) -> int | None:
+    def _append_decided(self, decide: DecideChanges, apply: Apply | None) -> int | None:
         sequence: int | None = None
 
         def run() -> None:

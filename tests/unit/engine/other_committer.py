@@ -113,10 +113,5 @@ class OtherCommitter:
             ),
             keys=(keys,),
         )
-        committed = self._committer.commit_proposal(
-            proposal,
-            HeadChange(),
-            lookup=files,
-            write_vectors=self._files().writers.vectors,
-        )
+        committed = self._committer.commit_proposal(proposal, HeadChange(), lookup=files)
         return committed.snapshot.version.number

@@ -8,6 +8,7 @@ import pytest
 import neve
 from neve.catalog.lake import Lake
 from neve.engine.flush import Flush, FlushTarget
+from neve.engine.rewrite import Rewrite
 from neve.engine.upkeep import Upkeep
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.manifest.table_versions import Committed
@@ -216,3 +217,18 @@ def test_upkeep_that_fails_is_shown_and_stops_no_writer(
     backlog.hold_back(check=look, work_off=lambda: False)
     assert looked >= 2
     assert table.put({"id": 2, "v": 0, "text": text}) == 3
+
+
+def test_a_compaction_whose_plans_stay_void_gives_up_after_ten_minutes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(lake)
+    table.upsert(rows(0, 10))
+    table.flush()
+    began = table._open.engine.parts.clock.monotonic()
+    monkeypatch.setattr(Rewrite, "run", lambda *_arguments: None)
+
+    with pytest.raises(Unavailable, match="others kept changing the files"):
+        table.compact(full=True)
+
+    assert table._open.engine.parts.clock.monotonic() - began >= 600

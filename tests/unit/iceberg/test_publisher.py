@@ -439,7 +439,7 @@ def test_a_publisher_that_was_overtaken_shows_the_newest_version(lake: Published
     with neve.open(lake.folder) as other:
         slow = other.load_table("shop.orders")
         slow.iceberg_metadata()
-        create = slow.stored.publisher(dict)._folder.create_document
+        create = slow.stored.publisher._folder.create_document
 
         def overtaken(number: int, payload: bytes) -> bool:
             lake.commit(3)
@@ -449,7 +449,7 @@ def test_a_publisher_that_was_overtaken_shows_the_newest_version(lake: Published
         with lake.table.evolve() as change:
             change.add_column("note", "string")
         before = lake.document()["properties"]["neve.version"]
-        slow.stored.publisher(dict)._folder.create_document = overtaken  # type: ignore[method-assign]
+        slow.stored.publisher._folder.create_document = overtaken  # type: ignore[method-assign]
         lake.table._open.stored.work.tag("kept", 2)
 
         location = slow.iceberg_metadata()

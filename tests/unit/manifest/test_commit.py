@@ -81,7 +81,7 @@ class Writers:
             return self.rows.write_vectors(whole)
 
         return (bench or self.bench).committer.commit_proposal(
-            proposal, change or HeadChange(), lookup=self.rows, write_vectors=write_vectors
+            proposal, change or HeadChange(), lookup=self.rows.writing(write_vectors)
         )
 
     def shows(self) -> dict[str, str]:
@@ -159,7 +159,7 @@ def test_a_committer_that_keeps_losing_takes_a_reservation_and_wins() -> None:
         current = other.versions.snapshot_latest().version
         busy = writers.upsert(f"busy{losses}-{len(held_back_by)}", **{"bcdefg"[losses]: "busy"})
         try:
-            edit = complete(busy, current, writers.rows, writers.rows.write_vectors)
+            edit = complete(busy, current, writers.rows)
             other.versions.apply_version_edits([edit])
             losses += 1
         except Conflict as conflict:

@@ -206,3 +206,15 @@ def test_any_process_ends_a_lease_by_its_id() -> None:
     bench.another().leases.end(lease.lease_id)
 
     assert list(bench.leases.unexpired()) == []
+
+
+def test_expired_history_is_not_leased() -> None:
+    bench = rewritten(4)
+    expire_all(bench)
+    oldest = bench.versions.head().oldest_version
+
+    with pytest.raises(NotFound, match="the history after version 0 has expired") as caught:
+        bench.leases.hold_history(0, bench.versions, seconds=LEASE_SECONDS)
+
+    assert f"since={oldest}" in str(caught.value.hint)
+    assert list(bench.leases.unexpired()) == []

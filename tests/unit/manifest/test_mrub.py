@@ -150,7 +150,12 @@ def test_bytes_without_the_magic_are_corruption() -> None:
         assert caught.value.path == PLACE
 
 
-@pytest.mark.parametrize("format_number", [0, 3, 255])
+def test_format_0_is_damage_and_not_of_a_newer_neve() -> None:
+    with pytest.raises(Corruption, match=r"format 0 .* Restore it from a copy"):
+        decode_mrub(checked_frame(MANIFEST_BYTES, format_number=0), path=PLACE)
+
+
+@pytest.mark.parametrize("format_number", [3, 255])
 def test_an_unknown_format_is_refused_and_a_newer_neve_asked_for(format_number: int) -> None:
     frame = checked_frame(MANIFEST_BYTES, format_number=format_number)
 

@@ -97,7 +97,7 @@ class Desk:
     def commit(self, proposal: Proposal) -> Version:
         base = self.versions[proposal.base - 1]
         carried = self.carry(proposal, base)
-        edit = complete(carried, self.current, self.rows, self.rows.write_vectors)
+        edit = complete(carried, self.current, self.rows)
         return self._apply(edit)
 
     def roll_back(self, number: int) -> Version:

@@ -18,8 +18,6 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.version import Operation, Version, VersionFacts
-from neve.observability.events import unheard
-from neve.observability.metrics import NoRecorder
 from neve.read.scan import Pin, Scan, ScanRequest
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget
 from neve.sstable.parquet_layout import ParquetLayout
@@ -78,7 +76,7 @@ def parts_of(
 ) -> TableParts:
     """Return the parts of a table that has no manifest, with its definitions known."""
     stored = StoredTable(store, PATHS.table_id, clock=SimulatedClock(), ids=SeededIds(7))
-    parts = stored.parts({}, recorder=NoRecorder(), listener=unheard)
+    parts = stored.parts()
     known = spec or PartitionSpec.parse([], schema)
     parts.definitions.add({schema.schema_id: schema.to_json()}, {known.spec_id: known.to_json()})
     return parts

@@ -82,7 +82,7 @@ class Commits:
     def told_together(self, commits: list[CommitChanges]) -> Told:
         """Return the changes of commits that are read as one group."""
         rows = ChangeRows(NotedAccess(self.bench), self.bench.context, self._check)
-        rows.tell_together(commits)
+        rows.read_together(commits)
         batches = [batch for commit in commits for batch in change_batches(commit, rows)]
         told = [row for batch in batches for row in batch.to_pylist()]
         return [(row["_change_type"], row["id"], row.get("name")) for row in told]

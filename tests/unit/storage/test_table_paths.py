@@ -216,7 +216,6 @@ def test_every_file_of_a_table_is_spelled_as_documented() -> None:
 
     spelled = [
         WarehousePaths().catalog_manifest,
-        WarehousePaths().version_manifests,
         WarehousePaths().tables,
         table.manifest,
         table.root,
@@ -238,7 +237,6 @@ def test_every_file_of_a_table_is_spelled_as_documented() -> None:
 
     assert spelled == [
         "manifest/catalog",
-        "manifest/version",
         "tables",
         "manifest/version/0f3a",
         "tables/0f3a",

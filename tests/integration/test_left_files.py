@@ -6,7 +6,7 @@ import pyarrow as pa
 
 import neve
 from neve.jobs.commit import BulkCommitter
-from neve.jobs.rows import BulkRows, sorted_by_key
+from neve.jobs.rows import BulkRows, keyed_rows, sorted_by_key
 from neve.jobs.run import JobBase
 from neve.model.schema import normalize_batch
 from neve.table.table_context import TableParts
@@ -30,7 +30,7 @@ def _run_job(parts: TableParts) -> None:
     committer = BulkCommitter(parts)
     run = committer.begin()
     base = JobBase(parts, run.run, run.base)
-    rows = sorted_by_key([normalize_batch(_ROWS, base.schema)], base.context.encoder, order_by=None)
+    rows = sorted_by_key([keyed_rows(normalize_batch(_ROWS, base.schema), base.context.encoder)])
     assert rows is not None
     task = BulkRows(base, by_partition=False)
     task.upsert(*rows)

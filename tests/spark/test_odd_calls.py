@@ -24,7 +24,9 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([(1, 1, "a")], DDL)
 
 
-@pytest.mark.parametrize("call", [ns.load, ns.upsert, ns.delete, ns.merge, ns.overwrite_partitions])
+@pytest.mark.parametrize(
+    "call", [ns.load, ns.upsert, ns.delete, ns.apply, ns.merge, ns.overwrite_partitions]
+)
 def test_rows_location_and_name_are_told_apart(
     spark: SparkSession, tmp_path: Path, call: Call
 ) -> None:

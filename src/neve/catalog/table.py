@@ -254,8 +254,7 @@ class Table(KeptInProcess):
             raise InvalidArgument(
                 "app_id and batch belong together", hint="Pass both, or neither of them"
             )
-        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
-        options = ChangeOptions(op=op, order_by=ordering, operations=operations)
+        options = ChangeOptions.of(op, order_by, operations)
         application = None if app_id is None or batch is None else (app_id, batch)
         return AppliedChanges(self._open.engine).apply(changes, options, application).sequence
 

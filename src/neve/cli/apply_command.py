@@ -190,7 +190,7 @@ def apply(
             changes = AppliedChanges(open_table_of(table).engine)
             outcome = changes.apply(read.changes, request.options, request.application)
         version = table.flush()
-    _tell(name, request, outcome, version=version, count=read.count, as_json=as_json)
+    _report(name, request, outcome, version=version, count=read.count, as_json=as_json)
 
 
 def _form(file: str, form: str | None, *, is_debezium: bool) -> ImportForm:
@@ -249,7 +249,7 @@ def _read_json(schema: TableSchema, request: ApplyRequest, report: ReportProgres
                 rows.append(row)
                 lines.append(line)
             if len(lines) % _TELL_EACH == 0 and byte_count is not None:
-                report(raw.report(), byte_count)
+                report(raw.tell(), byte_count)
     return ReadChanges(rows, len(rows), lambda row: reader.places_of([lines[row]])[0])
 
 
@@ -327,7 +327,7 @@ def _operations_by_place(place_of: Callable[[int], str]) -> Iterator[None]:
         ) from None
 
 
-def _tell(
+def _report(
     name: str,
     request: ApplyRequest,
     outcome: ApplyOutcome,

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,19 +40,19 @@ from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
 
-_WRITE: Final = "upsert"
-_DELETE: Final = "delete"
-_SKIP: Final = "skip"
+WRITE: Final = "upsert"
+DELETE: Final = "delete"
+SKIP: Final = "skip"
 OPERATIONS: Final = {
-    **dict.fromkeys(("c", "r", "u", "i", "insert", "update", "upsert", "+i", "+u"), _WRITE),
-    **dict.fromkeys(("d", "delete", "-d"), _DELETE),
-    "-u": _SKIP,
+    **dict.fromkeys(("c", "r", "u", "i", "insert", "update", "upsert", "+i", "+u"), WRITE),
+    **dict.fromkeys(("d", "delete", "-d"), DELETE),
+    "-u": SKIP,
 }
 """What an operation does, by its name in small letters."""
 KNOWN_OPERATIONS: Final = (
     "Known are c, r, u, d, i, insert, update, upsert, delete, +I, +U, -U and -D"
 )
-_MEANINGS: Final = (_WRITE, _DELETE, _SKIP)
+_MEANINGS: Final = (WRITE, DELETE, SKIP)
 _BATCH_MAX: Final = (1 << 63) - 1
 
 
@@ -65,6 +66,24 @@ class ChangeOptions:
     """The columns that decide which change of a key is newest; without any, the last one is."""
     operations: Mapping[str, str] | None = None
     """Operations besides the usual ones: their name, then upsert, delete or skip."""
+
+    @classmethod
+    def of(
+        cls, op: str, order_by: str | Sequence[str] | None, operations: Mapping[str, str] | None
+    ) -> "ChangeOptions":
+        """Return options as calls take them; raises InvalidArgument."""
+        if order_by is not None and not isinstance(order_by, str | Sequence):
+            raise InvalidArgument(
+                f"order_by is {type(order_by).__name__}", hint="Name a column, or list several"
+            )
+        if operations is not None and not isinstance(operations, Mapping):
+            raise InvalidArgument(
+                f"operations is {type(operations).__name__}",
+                hint="Pass a dict: the name of an operation, then upsert, delete or skip",
+            )
+        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
+        named = None if operations is None else dict(operations)
+        return cls(op=op, order_by=ordering, operations=named)
 
     def __post_init__(self) -> None:
         for name in (self.op, *self.order_by):
@@ -87,6 +106,21 @@ class ChangeOptions:
             return self.operations[operation]
         return OPERATIONS.get(operation.lower())
 
+    def meanings(self, column: "pa.ChunkedArray[Any]") -> "npt.NDArray[np.object_]":
+        """Return what each operation of a column does; None for one that is unknown."""
+        found = [np.empty(0, np.object_)]
+        for chunk in column.chunks:
+            encoded = chunk.dictionary_encode()
+            # The last place is for NULL.
+            known = [*map(self.meaning, encoded.dictionary.to_pylist()), None]
+            codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            found.append(np.array(known, np.object_)[codes])
+        return np.concatenate(found)
+
+    def is_feed_only(self, name: str, schema: TableSchema) -> bool:
+        """Whether a column only describes the change, and is not stored."""
+        return name not in schema and (name == self.op or name in self.order_by)
+
 
 Convert = Callable[[Any], object]
 """Makes a value for a column out of one that is not NULL."""
@@ -106,11 +140,8 @@ class UnknownOperation(InvalidArgument):
 
     def __init__(self, operation: object, *, row: int, more: int) -> None:
         others = f" and {more:,} more" if more else ""
-        super().__init__(
-            f"operation {shown(operation)} of change {row:,}{others} is unknown",
-            hint=f"{KNOWN_OPERATIONS}; pass operations={{name: 'upsert', 'delete' or 'skip'}} for "
-            "others",
-        )
+        error = unknown_operation(operation, f"change {row:,}{others}")
+        super().__init__(error.message, hint=error.hint)
         self.operation = operation
         self.row = row
         self.more = more
@@ -253,7 +284,7 @@ class _DictChanges:
                     f"change {place:,} is {type(row).__name__}", hint="Pass dicts, or Arrow"
                 )
             if options.op not in row:
-                raise _without_column(options.op, "operation", place)
+                raise without_column(options.op, "operation", place)
             meanings.append(options.meaning(row[options.op]))
         _refuse_unknown(meanings, [row[options.op] for row in given])
         extra = frozenset((options.op, *options.order_by))
@@ -287,7 +318,7 @@ class _DictChanges:
             row = self._given[place]
             for name in names:
                 if name not in row:
-                    raise _without_column(name, "key", place)
+                    raise without_column(name, "key", place)
             keys.append(tuple(row[name] for name in names))
         single = len(names) == 1
         context = self._path.context
@@ -308,7 +339,7 @@ class _DictChanges:
         for name in self._options.order_by:
             for place, row in enumerate(self._given):
                 if row.get(name) is None:
-                    raise _without_order(name, place)
+                    raise without_order(name, "a change", row=place)
             found.append(_order_array([row[name] for row in self._given], name, self._path))
         return found
 
@@ -330,20 +361,18 @@ class _ArrowChanges:
             self.places = _places([])
             return
         if options.op not in names:
-            raise _without_column(options.op, "operation", None, names)
+            raise without_column(options.op, "operation", None, names)
         column = self._rows.column(options.op)
-        values = pc.unique(column)
-        meaning_of = {value: options.meaning(value) for value in values.to_pylist()}
-        # One look per row into a dict of the few operations there are.
-        meanings = [meaning_of[value] for value in column.to_pylist()]
+        meanings = options.meanings(column).tolist()
         _refuse_unknown(meanings, cast("Sequence[object]", column))
         self.places = _places(meanings)
 
     def written(self) -> pa.RecordBatch:
         """Return the rows that are written, in the table's schema."""
-        extra = {self._options.op, *self._options.order_by}
         names = [
-            name for name in self._rows.column_names if name in self._schema or name not in extra
+            name
+            for name in self._rows.column_names
+            if not self._options.is_feed_only(name, self._schema)
         ]
         rows = self._rows.select(names).take(self.places[0])
         if not rows.num_rows:
@@ -366,12 +395,13 @@ class _ArrowChanges:
             if name not in self._rows.column_names:
                 if not self._rows.num_rows:
                     continue
-                raise _without_column(name, "order", None, self._rows.column_names)
+                raise without_column(name, "order", None, self._rows.column_names)
             column = self._rows.column(name).combine_chunks()
             if isinstance(column, pa.DictionaryArray):
                 column = column.dictionary_decode()
             if column.null_count:
-                raise _without_order(name, int(np.flatnonzero(column.is_null())[0]))
+                first = int(np.flatnonzero(column.is_null())[0])
+                raise without_order(name, "a change", row=first)
             found.append(column)
         return found
 
@@ -437,8 +467,8 @@ def _order_array(values: list[object], name: str, path: WritePath) -> "pa.Array[
 def _places(meanings: Sequence[str | None]) -> tuple[Positions, Positions]:
     """Return where the rows are that are written, and those that are deleted."""
     kinds = np.array(meanings, dtype=object)
-    written: Positions = np.flatnonzero(kinds == _WRITE).astype(np.int64)
-    deleted: Positions = np.flatnonzero(kinds == _DELETE).astype(np.int64)
+    written: Positions = np.flatnonzero(kinds == WRITE).astype(np.int64)
+    deleted: Positions = np.flatnonzero(kinds == DELETE).astype(np.int64)
     return written, deleted
 
 
@@ -488,9 +518,19 @@ def _counted_in(places: Positions) -> Iterator[None]:
         raise
 
 
-def _without_column(
+def unknown_operation(value: object, change: str) -> InvalidArgument:
+    """Return the error for an operation without a meaning; `change` says where it is."""
+    return InvalidArgument(
+        f"operation {shown(value)} of {change} is unknown",
+        hint=f"{KNOWN_OPERATIONS}; pass operations={{name: 'upsert', 'delete' or 'skip'}} for "
+        "others",
+    )
+
+
+def without_column(
     name: str, role: str, place: int | None, names: Sequence[str] = ()
 ) -> SchemaMismatch:
+    """Return the error for changes, or for one of them, that lack a column."""
     where = "the changes have" if place is None else "a change has"
     return SchemaMismatch(
         f"{where} no {role} column {shown(name)}",
@@ -500,11 +540,12 @@ def _without_column(
     )
 
 
-def _without_order(name: str, place: int) -> SchemaMismatch:
+def without_order(name: str, change: str, row: int | None = None) -> SchemaMismatch:
+    """Return the error for a change whose age is unknown; `change` says where it is."""
     return SchemaMismatch(
-        f"a change has no value in order column {shown(name)}",
+        f"{change} has no value in order column {shown(name)}",
         column=name,
-        row=place,
+        row=row,
         hint="Each change needs one: without it, its age is unknown",
     )
 

@@ -91,8 +91,7 @@ class BulkJob(KeptInProcess):
         operations: Mapping[str, str] | None = None,
     ) -> None:
         """Write changes as `Table.apply` does: upserts and deletes, the newest of each key."""
-        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
-        options = ChangeOptions(op=op, order_by=ordering, operations=operations)
+        options = ChangeOptions.of(op, order_by, operations)
         if self._is_due():
             upserts, (_, deleted) = newest_changes(changes, options, self._path)
             self._changes += [upserts, (None, deleted)]

@@ -11,7 +11,7 @@ JOBS-P1  Keys ascend, and each comes once; where rows come partition by partitio
 JOBS-P2  No two tasks of a job have rows of one key: the division of rows ensures that.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -111,6 +111,11 @@ class BulkRows:
             self._marked[path] = self._marked.get(path, BitMap64()) | positions
 
 
+def keyed_rows(rows: pa.RecordBatch, encoder: KeyEncoder) -> KeyedRows:
+    """Return rows of the table's schema with their keys."""
+    return rows, encoder.encode_arrays([rows.column(name) for name in encoder.names])
+
+
 def last_of_each(
     pieces: Iterable[KeyedRows], encoder: KeyEncoder, *, refuses_more: bool
 ) -> Iterator[KeyedRows]:
@@ -144,25 +149,31 @@ def last_of_each(
         yield held
 
 
-def sorted_by_key(
-    batches: Iterable[pa.RecordBatch], encoder: KeyEncoder, *, order_by: str | None
-) -> KeyedRows | None:
-    """Sort all rows of a task by key, and rows of one key by a column; None without rows.
+def sorted_by_key(pieces: Iterable[KeyedRows], *, order_by: Sequence[str] = ()) -> KeyedRows | None:
+    """Sort all rows of a task by key, and rows of one key by columns; None without rows.
 
-    Rows that are equal in both keep their order.
+    Rows that are equal in all of them keep their order.
     """
-    whole = [batch for batch in batches if batch.num_rows]
+    whole = [piece for piece in pieces if piece[0].num_rows]
     if not whole:
         return None
-    rows = one_batch(pa.Table.from_batches(whole))
-    keys = encoder.encode_arrays([rows.column(name) for name in encoder.names])
+    rows = one_batch(pa.Table.from_batches([piece[0] for piece in whole]))
+    keys = concat_keys([piece[1] for piece in whole])
     table = pa.table({"key": keys.cast(pa.large_binary())})
-    order: list[tuple[str, Literal["ascending", "descending"]]] = [("key", "ascending")]
-    if order_by is not None:
-        by = rows.column(order_by)
-        table = table.append_column("known", pc.is_valid(by)).append_column("by", by)
-        order += [("known", "ascending"), ("by", "ascending")]  # NULL comes first
-    places = pc.sort_indices(table, sort_keys=order)
+    for place, name in enumerate(order_by):
+        by = rows.column(name)
+        # NULL comes first.
+        table = table.append_column(f"known{place}", pc.is_valid(by))
+        table = table.append_column(f"by{place}", by)
+    order: list[tuple[str, Literal["ascending", "descending"]]]
+    order = [(name, "ascending") for name in table.column_names]
+    try:
+        places = pc.sort_indices(table, sort_keys=order)
+    except pa.ArrowException as error:
+        raise InvalidArgument(
+            f"rows cannot be ordered by {', '.join(map(ascii, order_by))}: {error}",
+            hint="Name columns of numbers, times or text",
+        ) from error
     return rows.take(places), keys.take(places)
 
 

@@ -17,6 +17,8 @@ from neve.errors import Unavailable
 
 __all__ = [
     "Clause",
+    "apply",
+    "apply_batch",
     "collect_garbage",
     "compact",
     "delete",
@@ -37,6 +39,8 @@ __all__ = [
 
 _HOMES: Final = {
     "Clause": "neve.spark.merging",
+    "apply": "neve.spark.writing",
+    "apply_batch": "neve.spark.writing",
     "collect_garbage": "neve.spark.maintenance",
     "compact": "neve.spark.maintenance",
     "delete": "neve.spark.writing",

@@ -10,10 +10,20 @@ from neve.spark.merging import Clause, merge
 from neve.spark.migration import migrate
 from neve.spark.reading import read, view
 from neve.spark.spark_session import session
-from neve.spark.writing import delete, load, overwrite_partitions, upsert, upsert_batch
+from neve.spark.writing import (
+    apply,
+    apply_batch,
+    delete,
+    load,
+    overwrite_partitions,
+    upsert,
+    upsert_batch,
+)
 
 __all__ = [
     "Clause",
+    "apply",
+    "apply_batch",
     "collect_garbage",
     "compact",
     "delete",

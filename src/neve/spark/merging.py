@@ -172,7 +172,7 @@ def update_columns(
     def plan(site: JobSite, base: JobBase) -> DataFrame:
         _check_values(rows, values, given, base)
         ordered = in_ranges(
-            rows, key_order(rows, schema, names), None if order is None else ORDER, tasks
+            rows, key_order(rows, schema, names), () if order is None else (ORDER,), tasks
         )
         task = MergeRows(
             site=site, clauses=clauses, values=(values, values), refuses_more=order is None
@@ -281,7 +281,7 @@ def _merge_plan(
 ) -> DataFrame:
     names = key_names(len(base.schema.key_columns))
     rows = in_ranges(
-        staged, key_order(staged, base.schema, names), ORDER if is_ordered else None, tasks
+        staged, key_order(staged, base.schema, names), (ORDER,) if is_ordered else (), tasks
     )
     has_target = any(each.names_target for each in asked)
     if has_target:

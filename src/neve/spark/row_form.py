@@ -9,7 +9,7 @@ in nanoseconds, uuid is text, fixed is binary. See `neve.spark.spark_types`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
+from neve.engine.applied_changes import ChangeOptions, without_column
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
-from neve.keys.columns import KeyArray
-from neve.keys.encoding import KeyEncoder
 from neve.model.array_fit import fit_column
 from neve.model.arrow_types import TypeKind, child_fields, kind_of
 from neve.model.display import shown
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
+from neve.model.suggestions import similar_name_hint
 from neve.spark.spark_types import quoted, spark_schema
 
 OWN_PREFIX = "_neve_"
@@ -42,6 +42,40 @@ def check_columns(spark_schema: StructType, schema: TableSchema) -> None:
 def check_key_columns(spark_schema: StructType, schema: TableSchema) -> None:
     """Raise SchemaMismatch when the key columns are missing or of another type."""
     key_columns(empty_batch(spark_schema), schema)
+
+
+def check_change_columns(
+    spark_schema: StructType, schema: TableSchema, options: ChangeOptions
+) -> None:
+    """Raise for columns that no change of a feed could fit; no data is read.
+
+    A column that is missing from the rows is an error only of a row that is written.
+    """
+    names = spark_schema.names
+    if options.op not in names:
+        raise without_column(options.op, "operation", None, names)
+    kind = spark_schema[options.op].dataType
+    if not isinstance(kind, StringType):
+        raise SchemaMismatch(
+            f"operation column {options.op!a} is {kind.simpleString()}, not text",
+            column=options.op,
+            hint="Cast it to string, and pass operations= for words that neve does not know",
+        )
+    for name in options.order_by:
+        check_order_name(name, names)
+    check_key_columns(spark_schema, schema)
+    stored = [each for each in spark_schema if not options.is_feed_only(each.name, schema)]
+    check_columns(StructType(stored), _narrowed(schema, names))
+
+
+def check_order_name(order_by: object, names: Sequence[str]) -> str:
+    """Return the name of a column to order by; raises InvalidArgument when rows do not have it."""
+    if not isinstance(order_by, str) or order_by not in names:
+        raise InvalidArgument(
+            f"order_by={order_by!a} is not a column of the rows",
+            hint=similar_name_hint(str(order_by), names) or "Name a column of the rows",
+        )
+    return order_by
 
 
 def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
@@ -89,18 +123,17 @@ def source_columns(
     wanted = [schema.column_by_id(field_id).name for field_id in field_ids]
     named = list(dict.fromkeys([*wanted, *(column.name for column in schema.key_columns)]))
     present = batch.select([name for name in named if name in batch.schema.names])
-    narrow = TableSchema(
-        columns=tuple(column for column in schema.columns if column.name in named),
+    return fitted(present, _narrowed(schema, named))
+
+
+def _narrowed(schema: TableSchema, names: Collection[str]) -> TableSchema:
+    """Return a schema with only some columns; the key is among them."""
+    return TableSchema(
+        columns=tuple(column for column in schema.columns if column.name in names),
         primary_key=schema.primary_key,
         schema_id=schema.schema_id,
         last_field_id=schema.last_field_id,
     )
-    return fitted(present, narrow)
-
-
-def encoded_keys(batch: pa.RecordBatch, encoder: KeyEncoder) -> KeyArray:
-    """Return the keys of fitted rows."""
-    return encoder.encode_arrays([batch.column(name) for name in encoder.names])
 
 
 def without_own(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -158,8 +191,14 @@ def _name_row(
         return
     keys = [each.name for each in schema.key_columns]
     if keys and all(names.count(each) == 1 for each in keys):
-        values = ", ".join(f"{each}={shown(bad_row.column(each)[0].as_py())}" for each in keys)
-        error.message += f", in the row with {values}"
+        error.message += f", in {row_words(bad_row, schema)}"
+
+
+def row_words(row: pa.RecordBatch, schema: TableSchema) -> str:
+    """Return how a message names a row: by its key."""
+    keys = [each.name for each in schema.key_columns]
+    values = ", ".join(f"{each}={shown(row.column(each)[0].as_py())}" for each in keys)
+    return f"the row with {values}"
 
 
 def _cast_hint(name: str, schema: TableSchema) -> str:

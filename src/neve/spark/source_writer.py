@@ -1,10 +1,13 @@
-"""Writing through `format("neve")`: rows of a batch or a micro-batch are upserted as one Version.
+"""Writing through `format("neve")`: rows of a batch or a micro-batch are written as one Version.
 
     df.write.format("neve").option("table", "shop.orders").mode("append").save("./lake")
 
     option       meaning
     table        name of the table; the location is the path
-    order_by     the last of several rows of one key in a task, by this column, counts
+    op           the rows are a change feed: the column with the operation, which is an upsert or a
+                 delete, as for `neve.spark.apply`
+    orderBy      the last of several rows of one key in a task, by these columns, with commas
+                 between them, counts; also spelled order_by
     job_id       a batch write of this id is committed once, however often it runs
     app_id       names a stream, so that each of its batches is committed once; by default the id
                  of the query, as its checkpoint on this machine says
@@ -20,8 +23,9 @@ tasks, on the Version that they looked rows up in.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -35,19 +39,32 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument, NeveError, Unavailable
 from neve.jobs.commit import BulkRun
 from neve.jobs.rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
 from neve.jobs.run import BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
-from neve.model.data_file import DataFile
+from neve.keys.columns import KeyArray
+from neve.model.schema import TableSchema
+from neve.spark.change_tasks import change_pieces, take_changes
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
-from neve.spark.row_form import check_columns, check_names, fitted
+from neve.spark.row_form import check_change_columns, check_columns, check_names
 from neve.spark.source import refuse_create_table, refuse_misspelled, storage_options
-from neve.spark.task_answers import Message, TaskAnswer, answer_of
+from neve.spark.task_answers import Message, answer_of
+from neve.spark.write_tasks import done_by, fitted_pieces
 
-_OPTIONS: Final = ("path", "table", "order_by", "job_id", "app_id", "checkpointLocation")
+_OPTIONS: Final = (
+    "path",
+    "table",
+    "op",
+    "order_by",
+    "orderBy",
+    "job_id",
+    "app_id",
+    "checkpointLocation",
+)
 _DEADLINE_SECONDS: Final = 6 * 60 * 60.0
 
 
@@ -77,7 +94,7 @@ def stream_writer(
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Upserts a DataFrame."""
+    """Writes a DataFrame: upserts, or the changes of a feed."""
 
     def __init__(self, begun: "_Begun") -> None:
         self._begun = begun
@@ -96,7 +113,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Upserts the micro-batches of a stream, each once."""
+    """Writes the micro-batches of a stream, each once."""
 
     def __init__(self, begun: "_Begun", stream_id: str) -> None:
         self._begun = begun
@@ -122,7 +139,9 @@ class _Asked:
 
     location: str
     table: str
-    order_by: str | None
+    changes: ChangeOptions | None
+    """None: all rows are upserts."""
+    order_by: tuple[str, ...]
     job_id: str | None
     app_id: str | None
     checkpoint: str | None
@@ -144,15 +163,47 @@ class _Asked:
                     f"the {what} is not given",
                     hint='Write .option("table", "namespace.table") and .save("location")',
                 )
+        order_by = _order_in(given)
+        op = given.get("op")
         return cls(
             location=given["path"],
             table=given["table"],
-            order_by=given.get("order_by"),
+            changes=None if op is None else ChangeOptions.of(op, order_by, None),
+            order_by=order_by,
             job_id=given.get("job_id"),
             app_id=given.get("app_id"),
             checkpoint=given.get("checkpointlocation"),
             storage_options=storage_options(given),
         )
+
+    def check(self, rows: StructType, schema: TableSchema) -> None:
+        """Raise SchemaMismatch or InvalidArgument for columns that no row could fit."""
+        if self.changes is not None:
+            check_change_columns(rows, schema, self.changes)
+            return
+        check_columns(rows, schema)
+        for name in self.order_by:
+            if name not in schema:
+                raise InvalidArgument(
+                    f"order_by={name!a} is not a column of the table",
+                    hint="Use neve.spark.upsert to order by a column that is not written",
+                )
+
+    def fill(self, task: BulkRows, base: JobBase, batches: Iterator[pa.RecordBatch]) -> None:
+        """Do the work of a task."""
+        changes, encoder = self.changes, base.context.encoder
+        pieces = (
+            fitted_pieces(batches, base)
+            if changes is None
+            else change_pieces(batches, base, changes)
+        )
+        found = sorted_by_key(pieces, order_by=self.order_by)
+        ordered = [] if found is None else [found]
+        if changes is not None:
+            take_changes(task, ordered, base, changes)
+            return
+        for rows, keys in last_of_each(ordered, encoder, refuses_more=not self.order_by):
+            task.upsert(rows, keys)
 
     def stream_id(self) -> str:
         """Return what the stream is known by, for good."""
@@ -167,6 +218,14 @@ class _Asked:
                 "it is not known which stream this is",
                 hint='Write .option("app_id", "name"), with a name that no other stream has',
             ) from error
+
+
+def _order_in(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns to order by, of options whose names are in lower case."""
+    spellings = [given[name] for name in ("order_by", "orderby") if name in given]
+    if len(spellings) > 1:
+        raise InvalidArgument("orderBy and order_by are one option", hint="Leave one of them out")
+    return tuple(name.strip() for text in spellings for name in text.split(","))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +243,7 @@ class _Begun:
         with TableJobs(
             asked.location, asked.table, storage_options=asked.storage_options or None
         ) as jobs:
-            check_columns(schema, jobs.table.schema)
-            if asked.order_by is not None and asked.order_by not in jobs.table.schema:
-                raise InvalidArgument(
-                    f"order_by={asked.order_by!a} is not a column of the table",
-                    hint="Use neve.spark.upsert to order by a column that is not written",
-                )
+            asked.check(schema, jobs.table.schema)
             if jobs.committer.find_committed(identity) is not None:
                 return cls(asked=asked, site=jobs.site, run=None)
             run = jobs.committer.begin(identity, deadline_seconds=_DEADLINE_SECONDS)
@@ -201,23 +255,8 @@ class _Begun:
                 pass
             return TaskWork((), None)
         site = JobSite(table=self.site, run=self.run.run.digits, base=self.run.base)
-        base = site.open()
-        encoder = base.context.encoder
-        rows = sorted_by_key(
-            (fitted(batch, base.schema) for batch in batches), encoder, order_by=self.asked.order_by
-        )
-        if rows is None:
-            return TaskWork((), self.run)
-        task = BulkRows(base, by_partition=False)
-        try:
-            refuses_more = self.asked.order_by is None
-            for piece, keys in last_of_each([rows], encoder, refuses_more=refuses_more):
-                task.upsert(piece, keys)
-            answer = TaskAnswer(work=task.finish())
-            return TaskWork(tuple(answer.messages()), self.run)
-        except BaseException:
-            task.abort()
-            raise
+        answer = done_by(self.asked.fill, site, batches)
+        return TaskWork(tuple(answer.messages()), self.run)
 
     def commit(
         self, messages: list[WriterCommitMessage | None], identity: JobIdentity | None
@@ -274,9 +313,14 @@ def _commit(jobs: TableJobs, run: BulkRun, work: BulkWork) -> None:
 
 
 def _refuse_shared_keys(base: JobBase, work: BulkWork) -> None:
-    """Raise InvalidArgument when two tasks have rows of one key."""
-    for group in _overlapping(work.files):
-        keys = concat_keys([base.keys_of(file) for file in group])
+    """Raise InvalidArgument when two tasks have rows of one key, or delete it."""
+    pieces = [
+        _Keys(low=file.key_min, high=file.key_max, read=partial(base.keys_of, file))
+        for file in work.files
+    ]
+    pieces += [_Keys.of_deleted(keys) for keys in work.deleted_keys]
+    for group in _overlapping(pieces):
+        keys = concat_keys([piece.read() for piece in group])
         codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
         is_shared = np.bincount(codes)[codes] > 1
         if is_shared.any():
@@ -285,15 +329,30 @@ def _refuse_shared_keys(base: JobBase, work: BulkWork) -> None:
             raise error
 
 
-def _overlapping(files: tuple[DataFile, ...]) -> Iterator[list[DataFile]]:
-    """Yield the files whose ranges of keys touch, group by group."""
-    ordered = sorted(files, key=lambda file: file.key_min)
-    group: list[DataFile] = []
-    for file in ordered:
-        if group and file.key_min > max(each.key_max for each in group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keys:
+    """Keys that a task wrote or deleted, each once."""
+
+    low: bytes
+    high: bytes
+    read: Callable[[], KeyArray]
+
+    @classmethod
+    def of_deleted(cls, keys: KeyArray) -> "_Keys":
+        low, high = keys[0].as_py(), keys[-1].as_py()
+        assert isinstance(low, bytes)
+        assert isinstance(high, bytes)
+        return cls(low=low, high=high, read=lambda: keys)
+
+
+def _overlapping(pieces: Iterable[_Keys]) -> Iterator[list[_Keys]]:
+    """Yield the pieces whose ranges of keys touch, group by group."""
+    group: list[_Keys] = []
+    for piece in sorted(pieces, key=lambda piece: piece.low):
+        if group and piece.low > max(each.high for each in group):
             if len(group) > 1:
                 yield group
             group = []
-        group.append(file)
+        group.append(piece)
     if len(group) > 1:
         yield group

@@ -4,6 +4,9 @@
     partitioned by the key    rows ─► mark ─► range by (partition, key) ─► sort ─► write
     any other partitions      rows ─► one row per key ─► mark ─► range by (partition, key) ─► …
 
+Changes of a feed go the same way. Where their key does not determine the partition, the newest
+change of each key is found before the mark: a delete has no partition.
+
 A range keeps all rows of a key in one task, next to each other. So a task keeps the last of them,
 writes sorted files whose keys no other task has, and looks up the rows they supersede, all in one
 pass; the table itself is never shuffled.
@@ -16,17 +19,30 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, DoubleType, FloatType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DoubleType,
+    FloatType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from pyspark.sql.window import Window
 
+from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument
 from neve.jobs.run import JobBase
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.schema import TableSchema
-from neve.model.suggestions import similar_name_hint
 from neve.spark.call_check import check_frame
+from neve.spark.change_tasks import ApplyChanges, NewestChanges
 from neve.spark.job_site import JobSite
-from neve.spark.row_form import check_names
+from neve.spark.row_form import check_names, check_order_name
 from neve.spark.spark_types import quoted
 from neve.spark.task_answers import ANSWER_DDL, Message, error_in, messages_in
 from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
@@ -36,6 +52,15 @@ ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ORDER: Final = "_neve_order"
 _RANK: Final = "_neve_rank"
 _TASKS_MAX: Final = 100_000
+_COMPARED: Final = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 
 def write_plan(
@@ -43,13 +68,14 @@ def write_plan(
 ) -> DataFrame:
     """Plan a write of whole rows; returns a DataFrame of answers."""
     keys = key_order(rows, base.schema)
+    order = () if order_by is None else (order_by,)
     if base.spec.is_unpartitioned:
-        ordered = in_ranges(rows, keys, order_by, tasks)
+        ordered = in_ranges(rows, keys, order, tasks)
     else:
         if not base.key_determines_partition():
             rows = _one_per_key(rows, base.schema, order_by)
         marked = mapped(rows, MarkPartitions(site), _with_marks(rows.schema))
-        ordered = in_ranges(marked, [sf.col(PARTITION), *keys], order_by, tasks)
+        ordered = in_ranges(marked, [sf.col(PARTITION), *keys], order, tasks)
     task = WriteRows(
         site=site,
         by_partition=not base.spec.is_unpartitioned,
@@ -63,10 +89,43 @@ def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | N
     names = [column.name for column in base.schema.key_columns]
     keys = rows.select(*(sf.col(quoted(name)) for name in names))
     return mapped(
-        in_ranges(keys, key_order(keys, base.schema), None, tasks),
+        in_ranges(keys, key_order(keys, base.schema), (), tasks),
         DeleteRows(site=site),
         ANSWER_DDL,
     )
+
+
+def change_plan(
+    rows: DataFrame, site: JobSite, base: JobBase, options: ChangeOptions, *, tasks: int | None
+) -> DataFrame:
+    """Plan upserts and deletes of a change feed; returns a DataFrame of answers."""
+    keys = key_order(rows, base.schema)
+    order = _whole_order(rows, options)
+    by_partition = [sf.col(PARTITION), *keys]
+    if base.spec.is_unpartitioned:
+        ordered = in_ranges(rows, keys, order, tasks)
+    elif base.key_determines_partition():
+        marked = mapped(rows, MarkPartitions(site), _with_marks(rows.schema))
+        ordered = in_ranges(marked, by_partition, order, tasks)
+    else:
+        together = rows.repartition(*keys)
+        sorted_rows = together.sortWithinPartitions(*keys, *_columns(order))
+        newest = NewestChanges(site=site, options=options)
+        marked = mapped(sorted_rows, newest, _with_marks(rows.schema))
+        ordered = in_ranges(marked, by_partition, (), tasks)
+    task = ApplyChanges(site=site, by_partition=not base.spec.is_unpartitioned, options=options)
+    return mapped(ordered, task, ANSWER_DDL)
+
+
+def _whole_order(rows: DataFrame, options: ChangeOptions) -> list[str]:
+    """Return the columns that order changes of a key, and others that decide between equal ones.
+
+    So the same changes make the same table, in whatever order Spark has them.
+    """
+    if not options.order_by:
+        return []
+    others = [field.name for field in rows.schema if isinstance(field.dataType, _COMPARED)]
+    return list(dict.fromkeys([*options.order_by, options.op, *others]))
 
 
 def key_order(
@@ -111,21 +170,23 @@ def order_apart(
     """
     if order_by is None:
         return rows, None
-    if not isinstance(order_by, str) or order_by not in rows.columns:
-        raise InvalidArgument(
-            f"order_by={order_by!a} is not a column of the rows",
-            hint=similar_name_hint(str(order_by), rows.columns) or "Name a column of the rows",
-        )
+    name = check_order(rows, order_by)
+    if name in schema:
+        return rows, name
+    return rows.withColumnRenamed(name, ORDER), ORDER
+
+
+def check_order(rows: DataFrame, order_by: object) -> str:
+    """Return a column to order by; raises InvalidArgument, also when its values have no order."""
+    name = check_order_name(order_by, rows.columns)
     try:
-        _ = rows.sort(sf.col(quoted(order_by))).schema
+        _ = rows.sort(sf.col(quoted(name))).schema
     except AnalysisException as error:
         raise InvalidArgument(
-            f"rows cannot be ordered by {order_by!a}: {str(error).splitlines()[0]}",
+            f"rows cannot be ordered by {name!a}: {str(error).splitlines()[0]}",
             hint="Name a column of numbers, times or text",
         ) from error
-    if order_by in schema:
-        return rows, order_by
-    return rows.withColumnRenamed(order_by, ORDER), ORDER
+    return name
 
 
 def check_rows(rows: DataFrame) -> None:
@@ -155,14 +216,17 @@ def mapped(rows: DataFrame, task: ArrowTask, schema: StructType | str) -> DataFr
 
 
 def in_ranges(
-    rows: DataFrame, keys: Sequence[Column], order_by: str | None, tasks: int | None
+    rows: DataFrame, keys: Sequence[Column], order_by: Sequence[str], tasks: int | None
 ) -> DataFrame:
-    """Return rows in ranges of keys, one to a task, sorted in each."""
+    """Return rows in ranges of keys, one to a task, sorted in each by keys, then by columns."""
     ranged = (
         rows.repartitionByRange(*keys) if tasks is None else rows.repartitionByRange(tasks, *keys)
     )
-    order = keys if order_by is None else [*keys, sf.col(quoted(order_by))]
-    return ranged.sortWithinPartitions(*order)
+    return ranged.sortWithinPartitions(*keys, *_columns(order_by))
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    return [sf.col(quoted(name)) for name in names]
 
 
 def _one_per_key(rows: DataFrame, schema: TableSchema, order_by: str | None) -> DataFrame:

@@ -8,6 +8,7 @@
                               key, for conditions and values that name `target`
     MergeRows        rows in the order of their keys, with the clauses chosen ──► answer
 
+The work on change feeds is in `neve.spark.change_tasks`.
 They are sent to the workers, hold only values, and open the table there. None of them decides about
 the table: the plan and the engine do.
 """
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from neve.errors import NeveError
 from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
+from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, keyed_rows, last_of_each
 from neve.jobs.run import JobBase
 from neve.keys.columns import KeyArray
 from neve.model.array_fit import nulls
@@ -31,7 +32,6 @@ from neve.model.partition_spec import partition_groups
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import (
-    encoded_keys,
     fitted,
     key_columns,
     source_columns,
@@ -65,14 +65,19 @@ class MarkPartitions:
             if (counts > 1).any():
                 encoded = base.context.encoder.encode_arrays(keys)
                 raise duplicate_keys(encoded.filter(pa.array(counts > 1)), base.context.encoder)
-        spec = base.spec
-        sources = source_columns(rows, base.schema, [each.source_id for each in spec.fields])
-        names: list[bytes] = []
-        codes = np.zeros(rows.num_rows, np.int64)
-        for group in partition_groups(spec, spec.values(sources, base.schema)):
-            codes[group.positions] = len(names)
-            names.append(b"".join(_prefixed(each.value) for each in group.values))
-        return cast("ArrowArray", pa.array(names, pa.binary()).take(codes))
+        return partition_marks(rows, base)
+
+
+def partition_marks(rows: pa.RecordBatch, base: JobBase) -> ArrowArray:
+    """Return the partition of each row, as bytes that are never empty."""
+    spec = base.spec
+    sources = source_columns(rows, base.schema, [each.source_id for each in spec.fields])
+    names: list[bytes] = []
+    codes = np.zeros(rows.num_rows, np.int64)
+    for group in partition_groups(spec, spec.values(sources, base.schema)):
+        codes[group.positions] = len(names)
+        names.append(b"".join(_prefixed(each.value) for each in group.values))
+    return cast("ArrowArray", pa.array(names, pa.binary()).take(codes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,28 +91,16 @@ class WriteRows:
 
     def __call__(self, batches: Batches) -> Batches:
         """Write the rows, and yield what was written."""
-        return answered(lambda: self._write(batches))
+        return answered(
+            lambda: done_by(self._fill, self.site, batches, by_partition=self.by_partition)
+        )
 
-    def _write(self, batches: Batches) -> TaskAnswer:
-        base: JobBase | None = None
-        task: BulkRows | None = None
-        try:
-            for first in first_with_rows(batches):
-                base = self.site.open()
-                task = BulkRows(base, by_partition=self.by_partition)
-                encoder = base.context.encoder
-                pieces = last_of_each(
-                    _fitted_pieces(chained(first, batches), base),
-                    encoder,
-                    refuses_more=self.refuses_more,
-                )
-                for rows, keys in pieces:
-                    task.upsert(rows, keys)
-            return TaskAnswer() if task is None else TaskAnswer(work=task.finish())
-        except BaseException:
-            if task is not None:
-                task.abort()
-            raise
+    def _fill(self, task: BulkRows, base: JobBase, batches: Batches) -> None:
+        pieces = last_of_each(
+            fitted_pieces(batches, base), base.context.encoder, refuses_more=self.refuses_more
+        )
+        for rows, keys in pieces:
+            task.upsert(rows, keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,21 +111,32 @@ class DeleteRows:
 
     def __call__(self, batches: Batches) -> Batches:
         """Find the rows, and yield where they are."""
-        return answered(lambda: self._delete(batches))
+        return answered(lambda: done_by(self._fill, self.site, batches))
 
-    def _delete(self, batches: Batches) -> TaskAnswer:
-        task: BulkRows | None = None
-        for first in first_with_rows(batches):
-            base = self.site.open()
-            task = BulkRows(base, by_partition=False)
-            pieces = last_of_each(
-                _key_pieces(chained(first, batches), base),
-                base.context.encoder,
-                refuses_more=False,
-            )
-            for _, keys in pieces:
-                task.delete(keys)
-        return TaskAnswer() if task is None else TaskAnswer(work=task.finish())
+    def _fill(self, task: BulkRows, base: JobBase, batches: Batches) -> None:
+        pieces = last_of_each(_key_pieces(batches, base), base.context.encoder, refuses_more=False)
+        for _, keys in pieces:
+            task.delete(keys)
+
+
+def done_by(
+    fill: Callable[[BulkRows, JobBase, Batches], None],
+    site: JobSite,
+    batches: Batches,
+    *,
+    by_partition: bool = False,
+) -> TaskAnswer:
+    """Open the table, have `fill` do the work of a task on batches with rows, and return it."""
+    for first in first_with_rows(batches):
+        base = site.open()
+        task = BulkRows(base, by_partition=by_partition)
+        try:
+            fill(task, base, chained(first, batches))
+            return TaskAnswer(work=task.finish())
+        except BaseException:
+            task.abort()
+            raise
+    return TaskAnswer()
 
 
 def with_column(
@@ -176,11 +180,11 @@ def chained(first: pa.RecordBatch, rest: Batches) -> Batches:
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _fitted_pieces(batches: Iterable[pa.RecordBatch], base: JobBase) -> Iterator[KeyedRows]:
+def fitted_pieces(batches: Iterable[pa.RecordBatch], base: JobBase) -> Iterator[KeyedRows]:
+    """Yield rows in the table's schema, with their keys."""
     for batch in batches:
         refuse_failed(batch)
-        rows = fitted(without_own(batch), base.schema)
-        yield rows, encoded_keys(rows, base.context.encoder)
+        yield keyed_rows(fitted(without_own(batch), base.schema), base.context.encoder)
 
 
 def _key_pieces(batches: Iterable[pa.RecordBatch], base: JobBase) -> Iterator[KeyedRows]:

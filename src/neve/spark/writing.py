@@ -1,4 +1,4 @@
-"""Writes of Spark's DataFrames into tables: load, upsert, delete, overwrite_partitions and streams.
+"""Writes of Spark's DataFrames into tables: load, upsert, delete, apply, streams and others.
 
     ns.upsert(df, "./lake", "shop.orders", order_by="updated_at", job_id="orders-2024-03-31")
 
@@ -13,6 +13,8 @@ numbers of finished and of all tasks; without it a bar shows them if standard er
 
     stream.writeStream.foreachBatch(ns.upsert_batch("./lake", "shop.orders", app_id="orders"))
 
+`apply` and `apply_batch` do the same with the upserts and deletes of a change feed.
+
 A restarted stream repeats its last batch, under the same number. The application's last batch is
 recorded in the commit of its rows, so each batch is committed exactly once. Spark repeats only the
 last batch. A lower number is from a stream that counts from the start, with other rows: it is an
@@ -26,6 +28,7 @@ from os import PathLike
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.manifest.table_head import transaction_key
@@ -35,9 +38,11 @@ from neve.spark.job_site import JobSite
 from neve.spark.merging import update_columns
 from neve.spark.progress import Progress
 from neve.spark.read_plan import TableAddress
-from neve.spark.row_form import check_columns, check_key_columns
+from neve.spark.row_form import check_change_columns, check_columns, check_key_columns
 from neve.spark.write_plan import (
     ORDER,
+    change_plan,
+    check_order,
     check_rows,
     check_tasks,
     delete_plan,
@@ -99,22 +104,6 @@ def upsert(
         return _write(jobs, df, identity, order_by=order_by, tasks=tasks)
 
 
-def upsert_once(
-    df: DataFrame,
-    location: str | PathLike[str],
-    name: str,
-    identity: JobIdentity,
-    *,
-    order_by: str | None = None,
-    tasks: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-) -> BulkOutcome:
-    """Write rows as one job or as one batch of an application, at most once."""
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
-        return _write(jobs, df, identity, order_by=order_by, tasks=tasks)
-
-
 def delete(
     df: DataFrame,
     location: str | PathLike[str],
@@ -135,6 +124,32 @@ def delete(
             return delete_plan(df, site, base, tasks=tasks)
 
         return jobs.run(plan, JobIdentity(job_id=job_id))
+
+
+def apply(
+    df: DataFrame,
+    location: str | PathLike[str],
+    name: str,
+    *,
+    op: str = "op",
+    order_by: str | Sequence[str] | None = None,
+    operations: Mapping[str, str] | None = None,
+    job_id: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> BulkOutcome:
+    """Write the upserts and deletes of a change feed, as one Version.
+
+    `op` names the column with the operation, in the words of `Table.apply`; `operations` maps
+    others to "upsert", "delete" or "skip". An unknown operation is InvalidArgument with an example
+    row. A delete needs only the key. Of several changes of one key the one with the greatest
+    `order_by` wins; without it they are an error. Columns for `op` and `order_by` that the table
+    does not have are not stored.
+    """
+    options = ChangeOptions.of(op, order_by, operations)
+    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+        return _apply(jobs, df, JobIdentity(job_id=job_id), options, tasks=tasks)
 
 
 def overwrite_partitions(
@@ -181,6 +196,26 @@ def _write(
     return jobs.run(plan, identity, replaces=replaces, is_first=is_first)
 
 
+def _apply(
+    jobs: TableJobs,
+    df: DataFrame,
+    identity: JobIdentity,
+    options: ChangeOptions,
+    *,
+    tasks: int | None,
+) -> BulkOutcome:
+    check_rows(df)
+    check_change_columns(df.schema, jobs.table.schema, options)
+    for each in options.order_by:
+        check_order(df, each)
+    check_tasks(tasks)
+
+    def plan(site: JobSite, base: JobBase) -> DataFrame:
+        return change_plan(df, site, base, options, tasks=tasks)
+
+    return jobs.run(plan, identity)
+
+
 logger = logging.getLogger(__name__)
 
 
@@ -200,21 +235,54 @@ def upsert_batch(
     `app_id` raises InvalidArgument, which ends the stream. The last of several rows of one key in a
     batch by `order_by` counts; without it they are an error too.
     """
+
+    def write(jobs: TableJobs, batch: DataFrame, identity: JobIdentity) -> BulkOutcome:
+        return _write(jobs, batch, identity, order_by=order_by, tasks=tasks)
+
+    return _each_batch_once(write, location, name, app_id, storage_options)
+
+
+def apply_batch(
+    location: str | PathLike[str],
+    name: str,
+    *,
+    app_id: str,
+    op: str = "op",
+    order_by: str | Sequence[str] | None = None,
+    operations: Mapping[str, str] | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that applies each batch once per (app_id, batch id).
+
+    A batch is a piece of a change feed, as `apply` takes it. Order decides within a batch: a later
+    batch comes after all earlier ones. `app_id` means the same as for `upsert_batch`.
+    """
+    options = ChangeOptions.of(op, order_by, operations)
+
+    def write(jobs: TableJobs, batch: DataFrame, identity: JobIdentity) -> BulkOutcome:
+        return _apply(jobs, batch, identity, options, tasks=tasks)
+
+    return _each_batch_once(write, location, name, app_id, storage_options)
+
+
+def _each_batch_once(
+    write: Callable[[TableJobs, DataFrame, JobIdentity], BulkOutcome],
+    location: str | PathLike[str],
+    name: str,
+    app_id: str,
+    storage_options: Mapping[str, str] | None,
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that commits what `write` does with a batch once."""
     check_place(location, name, after="")
     transaction_key(app_id)  # refuses an invalid name now
     # Spark Connect runs the function elsewhere: a relative path is resolved in this process.
     address = TableAddress.of(location, name, storage_options)
 
-    def upsert(batch: DataFrame, batch_id: int) -> None:
-        outcome = upsert_once(
-            batch,
-            address.location,
-            name,
-            JobIdentity(application=(app_id, batch_id)),
-            order_by=order_by,
-            tasks=tasks,
-            storage_options=dict(address.storage_options),
-        )
+    def write_batch(batch: DataFrame, batch_id: int) -> None:
+        options = dict(address.storage_options)
+        with TableJobs(address.location, name, storage_options=options) as jobs:
+            outcome = write(jobs, batch, JobIdentity(application=(app_id, batch_id)))
         if outcome.was_already_done:
             logger.info(
                 "skipped batch table=%s app_id=%s batch=%d version=%d",
@@ -224,4 +292,4 @@ def upsert_batch(
                 outcome.version,
             )
 
-    return upsert
+    return write_batch

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from neve.engine.write_path import key_batch
 from neve.jobs.commit import BulkCommitter, BulkRun
-from neve.jobs.rows import BulkRows, last_of_each, sorted_by_key
+from neve.jobs.rows import BulkRows, keyed_rows, last_of_each, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
 from neve.model.schema import normalize_batch
@@ -52,7 +52,7 @@ class Jobs:
             pa.RecordBatch.from_pylist([dict(row) for row in rows], _read_as(base, rows)),
             base.schema,
         )
-        ordered = sorted_by_key([batch], base.context.encoder, order_by=None)
+        ordered = sorted_by_key([keyed_rows(batch, base.context.encoder)])
         if ordered is None:
             return BulkWork()
         unique = list(last_of_each([ordered], base.context.encoder, refuses_more=False))
@@ -70,7 +70,7 @@ class Jobs:
     def deleted(self, run: BulkRun, keys: Sequence[object]) -> BulkWork:
         """Do the work of a delete without committing it."""
         base = JobBase(self.parts, run.run, run.base)
-        found = sorted_by_key([key_batch(keys, base.context)], base.context.encoder, order_by=None)
+        found = sorted_by_key([keyed_rows(key_batch(keys, base.context), base.context.encoder)])
         task = BulkRows(base, by_partition=False)
         if found is not None:
             for _, each in last_of_each([found], base.context.encoder, refuses_more=False):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import neve
 from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
+from neve.jobs.rows import BulkRows, KeyedRows, keyed_rows, last_of_each, sorted_by_key
 from neve.jobs.run import JobBase
 from neve.keys.encoding import KeyEncoder
 from neve.model.schema import normalize_batch
@@ -29,8 +29,7 @@ def batch(rows: Sequence[tuple[int, int | None]]) -> pa.RecordBatch:
 
 
 def keyed(rows: Sequence[tuple[int, int | None]]) -> KeyedRows:
-    given_rows = batch(rows)
-    return given_rows, ENCODER.encode_arrays([given_rows.column("id")])
+    return keyed_rows(batch(rows), ENCODER)
 
 
 @given(
@@ -41,8 +40,8 @@ def test_sorted_rows_of_any_batches_give_the_last_of_each_key_by_the_column(
     rows: list[tuple[int, int | None]], cuts: list[int]
 ) -> None:
     places = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
-    pieces = [batch(rows[a:b]) for a, b in pairwise(places)]
-    found = sorted_by_key(pieces, ENCODER, order_by="v")
+    pieces = [keyed(rows[a:b]) for a, b in pairwise(places)]
+    found = sorted_by_key(pieces, order_by=["v"])
     if found is None:
         assert not rows
         return

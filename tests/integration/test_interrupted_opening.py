@@ -1,6 +1,7 @@
 """Ctrl-C while a table is opened, at any place: it can be opened again by the same process."""
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,15 @@ from neve.storage.local_store import LocalStore
 from tests.interruption import interrupted
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+
+@pytest.fixture(autouse=True)
+def quick_collections() -> Iterator[None]:
+    """Let collections look only at what these tests make: there are some hundred of them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize(

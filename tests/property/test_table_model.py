@@ -390,7 +390,7 @@ LIVES_TO_FIND_A_BUG: Final = 30
 
 
 def flushes_without_marking(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("neve.engine.flush.superseded_rows", lambda *_args, **_named: {})
+    patch.setattr("neve.table.table_files.superseded_rows", lambda *_args, **_named: {})
 
 
 def compacts_over_marks_that_came_meanwhile(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from neve.engine.applied_changes import ChangeRows, Convert
+from neve.engine.applied_changes import ChangeRow, Convert
 from neve.engine.row_input import imported_table
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import TypeKind, kind_of
@@ -36,20 +36,39 @@ POSITION_COLUMNS: Final = (
 _ROWS_BY_OP: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
 _EPOCH: Final = date(1970, 1, 1)
 _START: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - Debezium's local timestamps have no zone
+# What other systems send may be anything.
+_ODD_RECORDS: Final = (
+    AttributeError, TypeError, KeyError, ValueError, ArithmeticError, RecursionError,
+)  # fmt: skip
 _MICROSECOND: Final = timedelta(microseconds=1)
+_DAY_MICROSECONDS: Final = 24 * 60 * 60 * 1_000_000
+
+
+class DebeziumRow(ChangeRow):
+    """A change of Debezium."""
+
+    def converters(self, schema: TableSchema) -> Mapping[str, Convert]:
+        """Return how values of JSON become values of a table; others are left as they are."""
+        found = {column.name: _JSON_FORMS.get(kind_of(column.type)) for column in schema.columns}
+        return {name: _attempt(*form) for name, form in found.items() if form is not None}
 
 
 def debezium(
     records: object, *, op: str = "op", position_columns: Iterable[str] = POSITION_COLUMNS
-) -> ChangeRows:
+) -> list[DebeziumRow]:
     """Return the changes of Debezium records as rows with `op` and the columns of their source.
 
     Records are dicts, JSON as text or bytes, one or line by line, Arrow structs, or pairs of a key
     and a value as a Kafka consumer has them. Tombstones (a value of None) and heartbeats are
-    skipped. Raises InvalidArgument for a record that is none.
+    skipped. Raises InvalidArgument for a record that is not a change.
+
+    `apply` stores the row's own columns, and a position only where `order_by` names it and the
+    table has it. Positions that are text of digits become numbers.
     """
+    if isinstance(position_columns, str) or not isinstance(position_columns, Iterable):
+        raise InvalidArgument("position_columns is not a list of names", hint="Pass a list")
     wanted = tuple(position_columns)
-    rows = change_rows(op, wanted)
+    rows: list[DebeziumRow] = []
     for number, (key, value) in enumerate(_pairs(records)):
         found = change_row(key, value, place=f"record {number:,}", op=op, position_columns=wanted)
         if found is not None:
@@ -57,27 +76,30 @@ def debezium(
     return rows
 
 
-def change_rows(op: str, position_columns: Iterable[str]) -> ChangeRows:
-    """Return an empty list for rows of `change_row`."""
-    rows = ChangeRows()
-    rows.position_columns = frozenset((op, *position_columns))
-    rows.converters = _json_converters
-    return rows
-
-
 def change_row(
     key: object, value: object, *, place: str, op: str, position_columns: Iterable[str]
-) -> dict[str, object] | None:
+) -> DebeziumRow | None:
     """Return the change of one record; None for a tombstone or a heartbeat.
 
     `place` names the record in the message of InvalidArgument.
     """
-    found = _change(key, value, place)
+    try:
+        found = _change(key, value, place)
+    except InvalidArgument:
+        raise
+    except _ODD_RECORDS as error:
+        raise _no_change(place, f"{type(error).__name__}: {error}") from error
     if found is None:
         return None
     operation, row, source = found
-    positions = {name: source[name] for name in position_columns if name in source}
-    return {**positions, **row, op: operation}
+    positions = {name: _position(source[name]) for name in position_columns if name in source}
+    return DebeziumRow(row, (op, operation), positions)
+
+
+def _position(value: object) -> object:
+    """Return a position as a number where it is one: Oracle's are text."""
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit()
+    return int(cast("str", value)) if is_number else value
 
 
 def _change(
@@ -87,7 +109,7 @@ def _change(
     if record is None:
         return None
     envelope, schema = _unwrapped(record)
-    if envelope is None or (envelope.get("op") is None and "ts_ms" in envelope):
+    if envelope is None or envelope.keys() == {"ts_ms"}:
         return None  # a tombstone, or a heartbeat
     operation = envelope.get("op")
     if not isinstance(operation, str) or operation not in _ROWS_BY_OP:
@@ -113,10 +135,10 @@ def _change(
 
 def _pairs(records: object) -> Iterator[tuple[object, object]]:
     """Yield keys and values of records, whatever they come in."""
+    if isinstance(records, bytearray):
+        records = bytes(records)
     if isinstance(records, str | bytes):
-        for line in records.splitlines():
-            if line.strip():
-                yield None, line
+        yield from ((None, text) for text in _texts(records))
     elif isinstance(records, Mapping):
         yield None, records
     elif isinstance(records, pa.Array | pa.ChunkedArray):
@@ -134,6 +156,18 @@ def _pairs(records: object) -> Iterator[tuple[object, object]]:
             f"records are given as {type(records).__name__}",
             hint="Pass dicts, JSON text, an Arrow table, or pairs of key and value",
         )
+
+
+def _texts(records: str | bytes) -> Iterator[str | bytes]:
+    """Yield one record, which may take several lines, or the records of several lines."""
+    try:
+        json.loads(records)
+    except (ValueError, RecursionError):
+        # Not splitlines: text in JSON may hold other line breaks.
+        lines = records.split("\n") if isinstance(records, str) else records.split(b"\n")
+        yield from (line for line in lines if line.strip())
+    else:
+        yield records
 
 
 def _document(value: object, place: str) -> Mapping[str, Any] | None:
@@ -177,7 +211,7 @@ def _converter(field: Mapping[str, Any]) -> Convert | None:
     name = str(field.get("name") or "").rpartition(".")[2]
     if name == "Decimal":
         scale = int((field.get("parameters") or {}).get("scale", 0))
-        return lambda text: Decimal(int.from_bytes(_bytes(text), signed=True)).scaleb(-scale)
+        return lambda text: _decimal(text, scale)
     if name == "VariableScaleDecimal":
         return lambda pair: Decimal(int.from_bytes(_bytes(pair["value"]), signed=True)).scaleb(
             -pair["scale"]
@@ -186,10 +220,10 @@ def _converter(field: Mapping[str, Any]) -> Convert | None:
     return _bytes if found is None and field.get("type") == "bytes" else found
 
 
-def _json_converters(schema: TableSchema) -> Mapping[str, Convert]:
-    """Return how values of JSON become values of a table; what cannot be is left as it is."""
-    found = {column.name: _JSON_FORMS.get(kind_of(column.type)) for column in schema.columns}
-    return {name: _attempt(*form) for name, form in found.items() if form is not None}
+def _decimal(text: object, scale: int) -> Decimal:
+    """Return an unscaled number with its digits after the point; exact, however many there are."""
+    number = int.from_bytes(_bytes(text), signed=True)
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
 def _attempt(kinds: tuple[type, ...], convert: Convert) -> Convert:
@@ -205,7 +239,7 @@ def _attempt(kinds: tuple[type, ...], convert: Convert) -> Convert:
 
 
 def _bytes(text: object) -> bytes:
-    return text if isinstance(text, bytes) else base64.b64decode(str(text))
+    return text if isinstance(text, bytes) else base64.b64decode(str(text), validate=True)
 
 
 def _local(microseconds: int) -> datetime:
@@ -213,6 +247,8 @@ def _local(microseconds: int) -> datetime:
 
 
 def _time(microseconds: int) -> time:
+    if not 0 <= microseconds < _DAY_MICROSECONDS:
+        raise ValueError(f"{microseconds} microseconds are not a time of day")
     return _local(microseconds).time()
 
 

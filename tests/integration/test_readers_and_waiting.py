@@ -31,6 +31,8 @@ def test_a_lake_that_is_only_read_changes_nothing(tmp_path: Path) -> None:
                 lambda: reader.create_namespace("b"),
                 lambda: reader.drop_namespace("a"),
                 lambda: reader.bulk("a.t"),
+                lambda: reader.load_table("a.t").set_properties({"a": "b"}),
+                lambda: reader.load_table("a.t").update_sort_order(["id"]),
                 reader.recover,
             ):
                 with pytest.raises(InvalidArgument, match="reading only"):
@@ -109,7 +111,13 @@ def test_closing_flushes_where_the_option_says_so(tmp_path: Path) -> None:
             table = lake.create_table(name, schema=SCHEMA, primary_key="id", options=options)
             table.put({"id": 1, "v": 1})
         with neve.open(tmp_path, read_only=True) as lake:
-            assert lake.load_table(name).version == 1 + on_close
+            committed = lake.load_table(name)
+            assert committed.version == 1 + on_close
+            if on_close:
+                assert committed.iceberg_metadata().endswith(".metadata.json")
+            else:
+                with pytest.raises(NotFound, match="has not been published"):
+                    committed.iceberg_metadata()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "1", True, float("inf")])

@@ -254,7 +254,18 @@ class CatalogTable(KeptInProcess):
 
         Other engines read the table from there; rows that are not flushed are not in it.
         """
-        return self.stored.publisher.publish()
+        return self._published() if self._stores.read_only else self.stored.publisher.publish()
+
+    def _published(self) -> str:
+        """Return the location of what is published, without publishing; raises NotFound."""
+        newest = self.stored.publisher.newest()
+        if newest is None:
+            raise NotFound(
+                f"the table {self.name!a} has not been published",
+                path=self.stored.paths.metadata,
+                hint=Wording(Phrase.PUBLISH_FIRST),
+            )
+        return newest
 
     def publish_committed(self) -> None:
         """Publish what was just committed to other engines; raises NotPublished."""
@@ -276,6 +287,7 @@ class CatalogTable(KeptInProcess):
         Retention is a part of the table's definition: it changes first, by a separate commit that
         makes a Version.
         """
+        self._stores.check_writable()
         entries = self._stores.entries
         given, gone = properties or {}, check_removed(remove)
         self.refresh()
@@ -345,6 +357,7 @@ class CatalogTable(KeptInProcess):
         A change that changes nothing makes no Version. Raises CatalogConflict for an unmet
         requirement.
         """
+        self._stores.check_writable()
         stored, required = self.stored, requirements or Requirements()
         self.refresh()
 
@@ -376,6 +389,7 @@ class CatalogTable(KeptInProcess):
         Raises CatalogConflict for an unmet requirement, and Conflict when an edit that changes
         files was made on an older Version (CATALOG-C2).
         """
+        self._stores.check_writable()
         stored, given = self.stored, tuple(edits)
 
         def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:

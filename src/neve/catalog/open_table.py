@@ -16,7 +16,7 @@ from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import PublishMode, TableOptions
-from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
+from neve.errors import Closed, InvalidArgument
 from neve.manifest.table_head import Requirements
 from neve.storage.clock import Clock
 from neve.table.table_context import append_files_of
@@ -149,14 +149,7 @@ class OpenTable(CatalogTable):
         self.check_not_closed()
         if not self.is_read_only or append_files_of(self.stored.objects) is None:
             return super().iceberg_metadata()
-        newest = self.stored.publisher.newest()
-        if newest is None:
-            raise NotFound(
-                f"the table {self.name!a} has not been published",
-                path=self.stored.paths.metadata,
-                hint=Wording(Phrase.PUBLISH_FIRST),
-            )
-        return newest
+        return self._published()
 
     def publish_committed(self) -> None:
         """Publish what was just committed for other engines, as the options say."""

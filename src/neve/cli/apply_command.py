@@ -11,7 +11,7 @@ Values are written as for `neve import`, see `neve.cli.value_forms`. An order co
 table does not have is compared as numbers if all of its cells are numbers, otherwise as text.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,7 +20,7 @@ import click
 import pyarrow as pa
 
 from neve.catalog.table import Table, open_table_of
-from neve.cdc import POSITION_COLUMNS, change_row, change_rows
+from neve.cdc import POSITION_COLUMNS, change_row
 from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import Interrupted
 from neve.cli.import_command import check_delimiter, file_options
@@ -51,7 +51,6 @@ from neve.engine.applied_changes import (
     AppliedChanges,
     ApplyOutcome,
     ChangeOptions,
-    ChangeRows,
     UnknownOperation,
 )
 from neve.engine.row_input import Rows
@@ -231,7 +230,7 @@ def _read(table: Table, request: ApplyRequest) -> ReadChanges:
 def _read_json(schema: TableSchema, request: ApplyRequest, report: ReportProgress) -> ReadChanges:
     reader = JsonFileRows(schema, source=source_of(request.file))
     positions = (*POSITION_COLUMNS, *request.options.order_by) if request.is_debezium else ()
-    rows = change_rows(request.options.op, positions) if request.is_debezium else ChangeRows()
+    rows: list[Mapping[str, object]] = []
     lines: list[int] = []
     with ExitStack() as stack:
         raw, stream = opened_text(request.file, request.form, stack)
@@ -240,7 +239,7 @@ def _read_json(schema: TableSchema, request: ApplyRequest, report: ReportProgres
             text = reader.text(content, line)
             if request.is_debezium:
                 (place,) = reader.places_of([line])
-                row = change_row(
+                row: Mapping[str, object] | None = change_row(
                     None, text, place=place, op=request.options.op, position_columns=positions
                 )
             else:

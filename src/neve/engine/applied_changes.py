@@ -126,13 +126,38 @@ Convert = Callable[[Any], object]
 """Makes a value for a column out of one that is not NULL."""
 
 
-class ChangeRows(list[dict[str, object]]):
-    """Changes as dicts, some of whose columns only say where a change came from."""
+class ChangeRow(dict[str, object]):
+    """A change of another system: the columns of its row, its operation, and where it came from.
 
-    position_columns: frozenset[str] = frozenset()
-    """Columns that are dropped where the table does not have them."""
-    converters: Callable[[TableSchema], Mapping[str, Convert]] | None = None
-    """Returns how values of the feed become values of a table, by column."""
+    As a dict it has all three. Where names are the same, the dict has the row's own value, and
+    `apply` orders by the position.
+    """
+
+    def __init__(
+        self,
+        row: Mapping[str, object],
+        operation: tuple[str, str],
+        positions: Mapping[str, object],
+    ) -> None:
+        """Take the row's own columns, the name and value of the operation, and the positions."""
+        super().__init__({**positions, operation[0]: operation[1], **row})
+        self.row = row
+        self.operation = operation[1]
+        self.positions = positions
+
+    def converters(self, schema: TableSchema) -> Mapping[str, Convert]:
+        """Return how values of the feed become values of a table, by column."""
+        del schema
+        return {}
+
+    def stored(self, options: ChangeOptions, schema: TableSchema) -> Mapping[str, object]:
+        """Return the columns that the table gets: the row's own, and an order column it has."""
+        positions = {
+            name: self.positions[name]
+            for name in options.order_by
+            if name in self.positions and name in schema
+        }
+        return {**positions, **self.row}
 
 
 class UnknownOperation(InvalidArgument):
@@ -285,26 +310,35 @@ class _DictChanges:
                 )
             if options.op not in row:
                 raise without_column(options.op, "operation", place)
-            meanings.append(options.meaning(row[options.op]))
-        _refuse_unknown(meanings, [row[options.op] for row in given])
-        extra = frozenset((options.op, *options.order_by))
-        if isinstance(changes, ChangeRows):
-            extra |= changes.position_columns
-            if changes.converters is not None:
-                given = _converted(given, changes.converters(self._schema))
-        self._dropped = frozenset(name for name in extra if name not in self._schema)
+            meanings.append(options.meaning(_operation(row, options)))
+        _refuse_unknown(meanings, [_operation(row, options) for row in given])
         self._given = given
+        self._stored = self._stored_columns(given)
         self.places = _places(meanings)
+
+    def _stored_columns(self, given: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+        """Return each change without the columns that only describe it."""
+        options, schema = self._options, self._schema
+        dropped = {name for name in (options.op, *options.order_by) if name not in schema}
+        converters: dict[type, Mapping[str, Convert]] = {}
+        found: list[Mapping[str, object]] = []
+        # A loop over dicts: each may have its own columns.
+        for row in given:
+            if isinstance(row, ChangeRow):
+                if type(row) not in converters:
+                    converters[type(row)] = row.converters(schema)
+                found.append(_converted(row.stored(options, schema), converters[type(row)]))
+            else:
+                found.append({name: row[name] for name in row if name not in dropped})
+        return found
 
     def written(self) -> pa.RecordBatch:
         """Return the rows that are written, in the table's schema."""
-        dropped = self._dropped
         codec = self._path.context.codec
         rows: list[bytes] = []
         for place in self.places[0].tolist():
-            change = self._given[place]
             try:
-                rows.append(codec.encode({name: change[name] for name in change.keys() - dropped}))
+                rows.append(codec.encode(self._stored[place]))
             except SchemaMismatch as error:
                 error.row = place
                 raise
@@ -315,7 +349,7 @@ class _DictChanges:
         names = self._path.context.encoder.names
         keys = []
         for place in self.places[1].tolist():
-            row = self._given[place]
+            row = self._stored[place]
             for name in names:
                 if name not in row:
                     raise without_column(name, "key", place)
@@ -337,10 +371,12 @@ class _DictChanges:
         """Return the order columns of all changes."""
         found = []
         for name in self._options.order_by:
-            for place, row in enumerate(self._given):
-                if row.get(name) is None:
+            values = [_order_value(row, name) for row in self._given]
+            for place, value in enumerate(values):
+                # NaN is what a frame without a value has.
+                if value is None or value != value:  # noqa: PLR0124
                     raise without_order(name, "a change", row=place)
-            found.append(_order_array([row[name] for row in self._given], name, self._path))
+            found.append(_order_array(values, name, self._path))
         return found
 
 
@@ -355,7 +391,7 @@ class _ArrowChanges:
         held = list(batches)
         schema = path.context.schema
         self._schema = schema
-        self._rows = pa.Table.from_batches(held) if held else pa.table({})
+        self._rows = _plain_columns(pa.Table.from_batches(held)) if held else pa.table({})
         names = self._rows.column_names
         if not held:
             self.places = _places([])
@@ -363,6 +399,11 @@ class _ArrowChanges:
         if options.op not in names:
             raise without_column(options.op, "operation", None, names)
         column = self._rows.column(options.op)
+        if not _is_text(column.type):
+            raise InvalidArgument(
+                f"operation column {shown(options.op)} is {column.type}, not text",
+                hint=f"{KNOWN_OPERATIONS}",
+            )
         meanings = options.meanings(column).tolist()
         _refuse_unknown(meanings, cast("Sequence[object]", column))
         self.places = _places(meanings)
@@ -397,8 +438,6 @@ class _ArrowChanges:
                     continue
                 raise without_column(name, "order", None, self._rows.column_names)
             column = self._rows.column(name).combine_chunks()
-            if isinstance(column, pa.DictionaryArray):
-                column = column.dictionary_decode()
             if column.null_count:
                 first = int(np.flatnonzero(column.is_null())[0])
                 raise without_order(name, "a change", row=first)
@@ -435,17 +474,17 @@ def _ranks(order: Sequence["pa.Array[Any]"]) -> Positions:
     table = pa.table(dict(zip(names, order, strict=True)))
     try:
         by_value = pc.sort_indices(table, [(name, "ascending") for name in names]).to_numpy()
+        is_new = np.zeros(len(by_value), np.bool_)
+        for column in order:
+            ordered = column.take(pa.array(by_value))
+            if len(ordered):
+                differs = pc.not_equal(ordered.slice(1), ordered.slice(0, len(ordered) - 1))
+                is_new[1:] |= differs.to_numpy(zero_copy_only=False)
     except pa.ArrowException as error:
         raise InvalidArgument(
             f"the order columns cannot be compared: {error}",
             hint="Order by numbers, text, dates or timestamps",
         ) from error
-    is_new = np.zeros(len(by_value), np.bool_)
-    for column in order:
-        ordered = column.take(pa.array(by_value))
-        if len(ordered):
-            differs = pc.not_equal(ordered.slice(1), ordered.slice(0, len(ordered) - 1))
-            is_new[1:] |= differs.to_numpy(zero_copy_only=False)
     ranks = np.empty(len(by_value), np.int64)
     ranks[by_value] = np.cumsum(is_new)
     return ranks
@@ -496,15 +535,65 @@ def _refuse_unknown(meanings: Sequence[str | None], operations: Sequence[object]
 
 
 def _converted(
-    given: list[Mapping[str, object]], converters: Mapping[str, Convert]
-) -> list[Mapping[str, object]]:
-    return [
-        {
-            name: converters[name](value) if value is not None and name in converters else value
-            for name, value in change.items()
-        }
-        for change in given
-    ]
+    row: Mapping[str, object], converters: Mapping[str, Convert]
+) -> Mapping[str, object]:
+    return {
+        name: converters[name](value) if value is not None and name in converters else value
+        for name, value in row.items()
+    }
+
+
+def _operation(row: Mapping[str, object], options: ChangeOptions) -> object:
+    return row.operation if isinstance(row, ChangeRow) else row[options.op]
+
+
+def _order_value(row: Mapping[str, object], name: str) -> object:
+    if isinstance(row, ChangeRow) and name in row.positions:
+        return row.positions[name]
+    return row.get(name)
+
+
+def _plain_columns(rows: pa.Table) -> pa.Table:
+    """Return columns in forms that can be taken from and compared; raises SchemaMismatch.
+
+    Text and bytes of other libraries may be views, dictionaries or runs.
+    """
+    twice = [name for name in rows.column_names if rows.column_names.count(name) > 1]
+    if twice:
+        raise SchemaMismatch(
+            f"the changes have several columns {shown(twice[0])}",
+            column=twice[0],
+            hint="Name each column once",
+        )
+    for place, field in enumerate(rows.schema):
+        plain = _plain_type(field.type)
+        if plain != field.type:
+            chunks = [_plain_array(chunk, plain) for chunk in rows.column(place).chunks]
+            column = pa.chunked_array(cast("Any", chunks), plain)
+            rows = rows.set_column(place, field.with_type(plain), column)
+    return rows
+
+
+def _plain_array(column: "pa.Array[Any]", plain: pa.DataType) -> "pa.Array[Any]":
+    if isinstance(column, pa.RunEndEncodedArray):
+        column = pc.call_function("run_end_decode", [column])
+    if isinstance(column, pa.DictionaryArray):
+        # Arrow takes from no views, so the few values are cast first.
+        values = _plain_array(column.dictionary, plain)
+        return values.take(column.indices)
+    return column.cast(plain)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
+        return _plain_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
 @contextmanager

@@ -373,7 +373,8 @@ class LiveWriter:
         try:
             if (flush or self._options.flush_on_close) and self._ended is None:
                 self.flush()
-            is_due = publish and self._ended is None and self.backlog.has_workers
+            publishes = self.backlog.has_workers or self._options.flush_on_close
+            is_due = publish and self._ended is None and publishes
             if self.publishing is not None and is_due:
                 self.publishing.try_publish()
         finally:

@@ -1,5 +1,6 @@
 """Change feeds: upserts and deletes as one batch, in their own order, exactly once."""
 
+import base64
 import json
 from collections.abc import Iterator
 from decimal import Decimal
@@ -7,6 +8,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -439,3 +441,139 @@ def test_what_is_not_a_change_is_refused_with_its_number(record: object, message
 
 def test_heartbeats_and_tombstones_are_skipped() -> None:
     assert neve.cdc.debezium([None, b"", {"ts_ms": 5}, {"payload": None}]) == []
+
+
+def test_a_decimal_keeps_all_of_its_digits() -> None:
+    digits = 12_345_678_901_234_567_890_123_456_789_012
+    fields = [
+        {
+            "field": "a",
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2"},
+        }
+    ]
+    for number in (digits, -digits):
+        text = base64.b64encode(number.to_bytes(16, signed=True)).decode()
+        record = {
+            "schema": {"fields": [{"field": "after", "fields": fields}]},
+            "payload": envelope("c", {"id": 1, "a": text}),
+        }
+
+        (found,) = neve.cdc.debezium(record)
+
+        sign = "-" if number < 0 else ""
+        assert str(found["a"]) == f"{sign}123456789012345678901234567890.12"
+
+
+def test_positions_that_are_text_of_digits_are_ordered_as_numbers(table: neve.Table) -> None:
+    records = [
+        envelope("u", {"id": 1, "v": 2, "text": "new"}, scn="1000"),
+        envelope("u", {"id": 1, "v": 1, "text": "old"}, scn="999"),
+    ]
+
+    table.apply(neve.cdc.debezium(records), order_by="scn")
+
+    assert rows(table) == {1: 2}
+
+
+def test_a_row_and_its_source_may_use_one_name() -> None:
+    columns: dict[str, pa.DataType] = {
+        "id": pa.int64(),
+        "v": pa.int64(),
+        "pos": pa.int64(),
+        "op": pa.string(),
+    }
+    with a_catalog() as lake:
+        table = a_table(lake, columns=columns)
+        records = [
+            envelope("u", {"id": 1, "v": 2, "pos": 1, "op": "mine"}, file="b", pos=200),
+            envelope("u", {"id": 1, "v": 1, "pos": 9, "op": "other"}, file="b", pos=100),
+            envelope("c", {"id": 2, "v": 3, "op": "mine"}, file="b", pos=300),
+        ]
+
+        changes = neve.cdc.debezium(records)
+        table.apply(changes[:2], order_by=["file", "pos"])
+        table.apply(changes[2:])
+
+        assert table.get(1) == {"id": 1, "v": 2, "pos": 1, "op": "mine"}
+        assert table.get(2) == {"id": 2, "v": 3, "pos": None, "op": "mine"}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"after": {"id": 1}, "ts_ms": 5},
+        {"id": 1, "ts_ms": 5},
+        {"payload": 5},
+        {"schema": "text", "payload": envelope("c", {"id": 1})},
+        "[" * 100_000,
+    ],
+)
+def test_a_record_of_another_form_is_refused_and_not_skipped(record: object) -> None:
+    with pytest.raises(InvalidArgument, match="not a change of Debezium"):
+        neve.cdc.debezium(record)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("io.debezium.time.MicroTimestamp", 2**63 - 1),
+        ("io.debezium.time.MicroTimestamp", "text"),
+        ("io.debezium.time.Date", 2**31 - 1),
+        ("io.debezium.time.MicroTime", -1),
+        ("io.debezium.time.Time", 86_400_000),
+        ("io.debezium.time.ZonedTimestamp", "garbage"),
+        ("org.apache.kafka.connect.data.Decimal", "!!!"),
+        ("io.debezium.data.VariableScaleDecimal", 5),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_is_refused(kind: str, value: object) -> None:
+    fields = [{"field": "a", "type": "bytes", "name": kind}]
+    schema = {"fields": [{"field": "after", "fields": fields}]}
+
+    with pytest.raises(InvalidArgument, match="not a change of Debezium"):
+        neve.cdc.debezium({"schema": schema, "payload": envelope("c", {"id": 1, "a": value})})
+
+
+def test_json_text_may_hold_line_breaks_and_take_several_lines() -> None:
+    record = envelope("c", {"id": 1, "v": 1, "text": "a\u2028b\u0085c"})
+
+    for text in (json.dumps(record, ensure_ascii=False), json.dumps(record, indent=1)):
+        assert neve.cdc.debezium(text) == neve.cdc.debezium([record])
+        assert neve.cdc.debezium(bytearray(text.encode())) == neve.cdc.debezium([record])
+
+
+def test_frames_of_polars_are_applied(table: neve.Table) -> None:
+    frame = pl.DataFrame({"op": ["c", "c", "d"], "id": [1, 2, 2], "v": [1, 2, 0], "text": "t"})
+
+    table.apply(frame.with_columns(pl.col("op").cast(pl.Categorical), s=pl.lit("x")), order_by="s")
+
+    assert rows(table) == {1: 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (pa.table([["u"], ["d"], [1]], names=["op", "op", "id"]), "several columns 'op'"),
+        (pa.table({"op": [["u"]], "id": [1]}), "is list.*, not text"),
+        (pa.table({"op": [1], "id": [1]}), "is int64, not text"),
+    ],
+)
+def test_arrow_of_another_form_is_refused(
+    table: neve.Table, changes: pa.Table, message: str
+) -> None:
+    with pytest.raises((SchemaMismatch, InvalidArgument), match=message):
+        table.apply(changes)
+
+    assert rows(table) == {}
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, float("nan")])
+def test_order_values_that_have_no_order_are_refused(table: neve.Table, value: object) -> None:
+    changes = [change("c", 1, s=value), change("c", 1, s=value)]
+
+    with pytest.raises((SchemaMismatch, InvalidArgument), match=r"cannot be compared|no value"):
+        table.apply(changes, order_by="s")
+
+    assert rows(table) == {}

@@ -569,7 +569,7 @@ def _plain_columns(rows: pa.Table) -> pa.Table:
         plain = _plain_type(field.type)
         if plain != field.type:
             chunks = [_plain_array(chunk, plain) for chunk in rows.column(place).chunks]
-            column = pa.chunked_array(cast("Any", chunks), plain)
+            column = cast("Any", pa.chunked_array)(chunks, plain)  # of any type
             rows = rows.set_column(place, field.with_type(plain), column)
     return rows
 

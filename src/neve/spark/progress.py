@@ -65,8 +65,10 @@ def watched(session: SparkSession, title: str, progress: Progress | None) -> Ite
         return
     with shown(title, progress) as tell:
         listen = _on_server if _is_on_server(session) else _in_process
-        with listen(session, _Ascending(tell)):
+        changes = _Ascending(tell)
+        with listen(session, changes):
             yield
+        changes.finish()
 
 
 class _Ascending:
@@ -80,6 +82,11 @@ class _Ascending:
         if total and (done, total) != self._reported:
             self._reported = (done, total)
             self._tell(done, total)
+
+    def finish(self) -> None:
+        """Report the end: a short job ends before anyone looks."""
+        total = max(self._reported[1], 1)
+        self(total, total)
 
 
 def _is_on_server(session: SparkSession) -> bool:

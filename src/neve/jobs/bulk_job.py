@@ -130,7 +130,7 @@ class BulkJob(KeptInProcess):
         return self.outcome
 
     def close(self) -> None:
-        """Give the job up unless it is committed; twice is not an error."""
+        """Abandon the job unless it is committed; twice is not an error."""
         if not self._is_open:
             return
         self._is_open = False

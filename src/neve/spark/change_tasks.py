@@ -124,7 +124,7 @@ def change_pieces(
 def take_changes(
     task: BulkRows, pieces: Iterable[KeyedRows], base: JobBase, options: ChangeOptions
 ) -> None:
-    """Give a task the newest change of each key: rows as they come, and keys to delete."""
+    """Pass a task the newest change of each key: rows as they come, and keys to delete."""
     deleted: list[KeyArray] = []
     for changes, keys in _newest(pieces, base, options):
         is_deleted = _is_deleted(changes, options)

@@ -242,6 +242,15 @@ def test_a_rule_that_a_module_states_has_the_prefix_of_a_package() -> None:
     ]
 
 
+def test_a_rule_has_a_code_of_its_own() -> None:
+    # A module states a rule once, and may open another line with the code of a rule.
+    stated = [
+        rule for path in SOURCES for rule in sorted(set(RULE_STATED.findall(path.read_text())))
+    ]
+
+    assert sorted(stated) == sorted(set(stated))
+
+
 @pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda metric: metric.name)
 def test_a_metric_is_explained_to_operators_and_in_the_reference(metric: Metric) -> None:
     operations = (DOCS / "operations.md").read_text()

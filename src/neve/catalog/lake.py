@@ -30,6 +30,7 @@ from neve.catalog.table import Table, open_table_of
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
 from neve.catalog.table_request import SchemaInput, TableRequest
+from neve.engine.applied_changes import application_of
 from neve.engine.table_options import TableOptions
 from neve.errors import (
     AlreadyExists,
@@ -227,12 +228,8 @@ class Lake(KeptInProcess):
         is repeated is committed once.
         """
         self._stores.check_writable()
-        if (app_id is None) != (batch is None):
-            raise InvalidArgument(
-                "app_id and batch belong together", hint="Pass both, or neither of them"
-            )
         table = self.load_table(name)
-        application = None if app_id is None or batch is None else (app_id, batch)
+        application = application_of(app_id, batch)
         parts = table.stored.parts(
             table.properties,
             recorder=self._stores.recorder,

@@ -23,7 +23,7 @@ from neve.catalog.open_table import OpenTable
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.version_view import VersionStats
 from neve.compaction.rewrite_job import PlanExecutor
-from neve.engine.applied_changes import AppliedChanges, ChangeOptions
+from neve.engine.applied_changes import AppliedChanges, ChangeOptions, application_of
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.conditional_writes import ConditionalWrites
 from neve.engine.row_input import Rows
@@ -250,12 +250,8 @@ class Table(KeptInProcess):
         With `app_id`, the number of the batch is durable together with its rows: a batch that is
         applied again is acknowledged and skipped, one that goes back is InvalidArgument.
         """
-        if (app_id is None) != (batch is None):
-            raise InvalidArgument(
-                "app_id and batch belong together", hint="Pass both, or neither of them"
-            )
         options = ChangeOptions.of(op, order_by, operations)
-        application = None if app_id is None or batch is None else (app_id, batch)
+        application = application_of(app_id, batch)
         return AppliedChanges(self._open.engine).apply(changes, options, application).sequence
 
     def last_batch(self, app_id: str) -> int | None:

@@ -11,9 +11,9 @@
    last.
 4. Log what is left as one batch, with the number that an application gives it.
 
-ENGINE-15  A batch of an application and its number are one record of the log: both are there after
+ENGINE-16  A batch of an application and its number are one record of the log: both are there after
            a crash, or neither. The flush that commits the rows commits the number, too.
-ENGINE-16  A batch whose number is the last one is acknowledged and skipped; one before it is
+ENGINE-17  A batch whose number is the last one is acknowledged and skipped; one before it is
            refused.
 """
 
@@ -31,7 +31,7 @@ from neve.engine.row_input import Rows, arrow_batches, batches_of
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import PreparedBatch, WritePath, key_batch
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
-from neve.keys.arrays import Positions
+from neve.keys.arrays import Positions, last_places
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.memtable.memtable import Memtable
@@ -183,6 +183,15 @@ class ApplyOutcome:
     """Keys that the batch deletes, whether they had a row or not."""
     is_repeat: bool = False
     """Whether this batch of the application was applied before, so that nothing was written."""
+
+
+def application_of(app_id: str | None, batch: int | None) -> tuple[str, int] | None:
+    """Return a batch of an application as calls take it; raises InvalidArgument for half of one."""
+    if (app_id is None) != (batch is None):
+        raise InvalidArgument(
+            "app_id and batch belong together", hint="Pass both, or neither of them"
+        )
+    return None if app_id is None or batch is None else (app_id, batch)
 
 
 class AppliedChanges:
@@ -402,7 +411,7 @@ class _ArrowChanges:
         if not _is_text(column.type):
             raise InvalidArgument(
                 f"operation column {shown(options.op)} is {column.type}, not text",
-                hint=f"{KNOWN_OPERATIONS}",
+                hint=KNOWN_OPERATIONS,
             )
         meanings = options.meanings(column).tolist()
         _refuse_unknown(meanings, cast("Sequence[object]", column))
@@ -454,16 +463,13 @@ def _newest(
 ) -> tuple[Positions, Positions]:
     """Return which upserts and which deletes are the newest change of their key."""
     count = len(keys[0])
-    codes = pa.concat_arrays(keys).dictionary_encode().indices.to_numpy(zero_copy_only=False)
     arrival = np.concatenate(places)
     if has_order and order:
         ranks = _ranks(order)[arrival]
         by_age = np.lexsort((arrival, ranks))
     else:
         by_age = np.argsort(arrival, kind="stable")
-    newest = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
-    # Of several values for one place the last one stays.
-    newest[codes[by_age]] = by_age
+    newest = last_places(pa.concat_arrays(keys), by_age)
     newest = newest[np.argsort(arrival[newest], kind="stable")]
     return newest[newest < count], newest[newest >= count] - count
 

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, NeveError, Phrase, SchemaMismatch, Unavailable, Wording
-from neve.keys.arrays import key_objects
+from neve.keys.arrays import key_objects, last_places
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
@@ -302,11 +302,8 @@ def _check_names(found: Sequence[str], wanted: Sequence[str], schema: TableSchem
 
 def newest_rows(batch: pa.RecordBatch, keys: KeyArray) -> tuple[pa.RecordBatch, KeyArray]:
     """Return each key once, with the last of its rows: all have the same columns."""
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    last = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
-    # Of several values for one place, the last one stays.
-    last[codes] = np.arange(len(codes))
-    if len(last) == len(codes):
+    last = last_places(keys)
+    if len(last) == len(keys):
         return batch, keys
     places = np.sort(last)
     return batch.take(places), keys.take(places)

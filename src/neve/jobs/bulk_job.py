@@ -27,7 +27,7 @@ from neve.errors import Closed, InvalidArgument
 from neve.jobs.commit import BulkCommitter
 from neve.jobs.rows import BulkRows
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
-from neve.keys.arrays import concat_keys
+from neve.keys.arrays import concat_keys, last_places
 from neve.keys.columns import KeyArray
 from neve.sstable.parquet_groups import one_batch
 from neve.storage.own_process import KeptInProcess
@@ -145,10 +145,7 @@ class BulkJob(KeptInProcess):
             return
         keys = concat_keys([each[1] for each in changes])
         is_row = np.concatenate([np.full(len(k), rows is not None) for rows, k in changes])
-        codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        last = np.empty(int(codes.max()) + 1, np.int64)
-        # Of several values for one place the last one stays.
-        last[codes] = np.arange(len(codes))
+        last = last_places(keys)
         last = last[pc.sort_indices(keys.take(last)).to_numpy()]
         deleted = last[~is_row[last]]
         written = last[is_row[last]]

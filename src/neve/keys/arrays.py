@@ -87,3 +87,13 @@ def within(keys: KeyArray, key_min: bytes, key_max: bytes) -> slice:
     """Return the stretch of ascending keys from `key_min` to `key_max`, both included."""
     start = key_place(keys, key_min)
     return slice(start, max(start, key_place(keys, key_max, after=True)))
+
+
+def last_places(keys: KeyArray, by_age: Positions | None = None) -> Positions:
+    """Return the last place of each key, in any order; `by_age` lists places, oldest first."""
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    places = np.arange(len(codes)) if by_age is None else by_age
+    last = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    # Of several values for one place, the last one stays.
+    last[codes[places]] = places
+    return last

@@ -22,8 +22,9 @@ rules, and checks every schema again when it is committed.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -48,6 +49,7 @@ from neve.model.arrow_types import (
 from neve.model.display import counted, shown
 from neve.model.field_ids import walk_fields, with_fresh_ids
 from neve.model.partition_spec import PartitionSpec
+from neve.model.row_rules import AskedRules
 from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint, similar_name_hint
 from neve.model.type_parser import parse_type
@@ -153,6 +155,13 @@ def drop_field(schema: TableSchema, path: str) -> TableSchema:
             f"CATALOG-26: column {shown(path)} is in the key and cannot be dropped",
             column=path,
             hint=_KEEPS_KEY,
+        )
+    use = schema.rules.uses.get(field_id_of(found.field) or 0) if found.parent is None else None
+    if use is not None:
+        raise SchemaMismatch(
+            f"column {shown(path)} {use} and cannot be dropped",
+            column=path,
+            hint="Change the rule in the same block first: set_order_by, set_merge or set_ttl",
         )
     kept = [at for at in range(len(siblings)) if at != found.place]
     return _arranged(schema, found, kept)
@@ -534,10 +543,34 @@ class Evolution:
         self._check_open()
         self._sort = SortOrder.parse(sort_by, self._schema), self._schema
 
+    def set_order_by(
+        self, order_by: str | Sequence[str], *, keep_deletes: str | timedelta | None = None
+    ) -> None:
+        """Let the change with the greatest values of these columns win; an empty list: the last.
+
+        Deletes are remembered for `keep_deletes`, by default for 7 days.
+        """
+        self._set_rules(AskedRules(order_by=order_by, keep_deletes=keep_deletes))
+
+    def set_merge(self, merge: Mapping[str, str]) -> None:
+        """Set the merge functions, by column; columns that are not named keep the last value.
+
+        The functions are last, last_non_null, first, sum, min, max, bool_and and bool_or.
+        """
+        self._set_rules(AskedRules(merge=merge))
+
+    def set_ttl(self, ttl: tuple[str, str | timedelta] | None) -> None:
+        """Let rows expire some time after a timestamp column: `("ts", "90 days")`; None: never."""
+        self._set_rules(AskedRules(ttl=ttl or ()))
+
+    def _set_rules(self, asked: AskedRules) -> None:
+        self._check_open()
+        self._schema = replace(self._schema, rules=asked.on(self._schema))
+
     def _change(self) -> DefinitionChange:
         """Return the requested changes, in names of the final schema."""
-        schema = self._schema
-        is_changed = schema.columns != self._before.columns
+        schema, before = self._schema, self._before
+        is_changed = (schema.columns, schema.rules) != (before.columns, before.rules)
         return DefinitionChange(
             schema=schema if is_changed else None,
             partition_by=None if self._spec is None else self._partition_texts(self._spec),

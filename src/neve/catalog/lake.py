@@ -12,6 +12,7 @@ CATALOG-13  Names are looked up again in each call, never in memory.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Final, Self
@@ -47,6 +48,7 @@ from neve.errors import (
 )
 from neve.jobs.bulk_job import BulkJob
 from neve.jobs.run import JobIdentity
+from neve.model.row_rules import AskedRules
 from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
@@ -256,6 +258,10 @@ class Lake(KeptInProcess):
         *,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
+        order_by: str | Sequence[str] = (),
+        merge: Mapping[str, str] | None = None,
+        ttl: tuple[str, str | timedelta] | None = None,
+        keep_deletes: str | timedelta | None = None,
         properties: Mapping[str, str] | None = None,
         options: TableOptions | None = None,
         exists_ok: bool = False,
@@ -268,6 +274,11 @@ class Lake(KeptInProcess):
         order, and `sort_by` asks other engines to write in it too. `options` are those of the
         handle; its rows are opened when first used.
 
+        Of several changes of a row, the one with the greatest values of the `order_by` columns
+        wins; deletes are remembered for `keep_deletes`, 7 days unless given. `merge` has functions
+        by column, such as `{"total": "sum"}`; `ttl` lets rows expire some time after a timestamp
+        column, such as `("ts", "90 days")`. See `neve.model.row_rules`.
+
         With `exists_ok`, return an existing table if it has these columns, this key, these
         partitions and this sort order; its properties do not change. Otherwise raise AlreadyExists
         with what differs.
@@ -279,6 +290,9 @@ class Lake(KeptInProcess):
             primary_key,
             partition_by=partition_by,
             sort_by=sort_by,
+            rules=AskedRules(
+                order_by=order_by, keep_deletes=keep_deletes, merge=merge or {}, ttl=ttl or ()
+            ),
             properties=properties,
         )
         meta, state = self._ensure(definition) if exists_ok else self._create(definition)

@@ -41,6 +41,7 @@ from neve.manifest.table_head import Retention
 from neve.model.arrow_types import NESTING_MAX, PLAIN_TYPES, ArrowField, TypeKind, type_name
 from neve.model.display import listed, shown
 from neve.model.partition_spec import PartitionSpec
+from neve.model.row_rules import AskedRules, rule_texts
 from neve.model.schema import TableSchema
 from neve.model.type_parser import REQUIRED, parse_type
 
@@ -221,6 +222,7 @@ class TableRequest:
         *,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
+        rules: AskedRules | None = None,
         properties: Mapping[str, str] | None = None,
         schema_version: int = 0,
     ) -> "TableRequest":
@@ -228,6 +230,8 @@ class TableRequest:
         table_name = TableName.parse(name)
         checked = check_properties(properties or {})
         columns = _table_schema(schema, primary_key, schema_version)
+        if rules is not None:
+            columns = replace(columns, rules=rules.on(columns))
         check_format(columns, format_version_of(checked))
         return cls(
             name=table_name,
@@ -299,6 +303,8 @@ class TableRequest:
             for column in there.columns
             if column.name not in here
         ]
+        if _rule_words(here) != _rule_words(there):
+            found.append(f"its rules are {_rule_words(there)}, not {_rule_words(here)}")
         was, asked = _divided_by(meta.spec, there), _divided_by(self.spec, here)
         if was != asked:
             found.append(f"it is partitioned by {was or 'nothing'}, not by {asked or 'nothing'}")
@@ -334,6 +340,10 @@ def _table_schema(
             hint=f"Count from 0 to {_SCHEMA_VERSION_MAX:,}",
         )
     return replace(columns, schema_id=schema_version)
+
+
+def _rule_words(schema: TableSchema) -> str:
+    return "; ".join(f"{name} {text}" for name, text in rule_texts(schema).items()) or "none"
 
 
 def _divided_by(spec: PartitionSpec, schema: TableSchema) -> str:

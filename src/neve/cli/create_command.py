@@ -210,6 +210,9 @@ class _Wish:
     primary_key: tuple[str, ...]
     partition_by: tuple[str, ...]
     sort_by: tuple[str, ...]
+    order_by: tuple[str, ...]
+    merge: dict[str, str]
+    ttl: tuple[str, str] | None
     properties: dict[str, str]
 
 
@@ -265,6 +268,23 @@ class _Wish:
     help="Leading column of the key that other engines should sort by; may be repeated.",
 )
 @click.option(
+    "--order-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="The change with the greatest value of this column wins; may be repeated.",
+)
+@click.option(
+    "--merge",
+    multiple=True,
+    metavar="COLUMN=FUNCTION",
+    help="How new values are folded into existing ones, such as total=sum; may be repeated.",
+)
+@click.option(
+    "--ttl",
+    metavar="COLUMN=DURATION",
+    help="Rows expire some time after a timestamp column, such as 'ts=90 days'.",
+)
+@click.option(
     "--property",
     "properties",
     multiple=True,
@@ -287,6 +307,9 @@ def create(
     memory_limit: int | None,
     partition_by: tuple[str, ...],
     sort_by: tuple[str, ...],
+    order_by: tuple[str, ...],
+    merge: tuple[str, ...],
+    ttl: str | None,
     properties: tuple[str, ...],
     exists_ok: bool,
     lake: str,
@@ -310,6 +333,9 @@ def create(
         primary_key=primary_key,
         partition_by=partition_by,
         sort_by=sort_by,
+        order_by=order_by,
+        merge=pairs_of(merge, what="merge"),
+        ttl=None if ttl is None else next(iter(pairs_of((ttl,), what="ttl").items())),
         properties=pairs_of(properties, what="property"),
     )
     with open_lake(lake, storage_options, create=True) as catalog:
@@ -371,6 +397,9 @@ def _make(catalog: Lake, wish: _Wish, *, exists_ok: bool) -> bool:
             wish.primary_key,
             partition_by=wish.partition_by,
             sort_by=wish.sort_by,
+            order_by=wish.order_by,
+            merge=wish.merge,
+            ttl=wish.ttl,
             properties=wish.properties,
             exists_ok=exists_ok,
         ).close()

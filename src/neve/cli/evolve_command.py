@@ -17,7 +17,14 @@ import pyarrow as pa
 
 from neve.catalog.evolution import Evolution
 from neve.cli.commands import DocumentedGroup
-from neve.cli.options import column_of, complete_column, on_a_lake, open_lake, table_argument
+from neve.cli.options import (
+    column_of,
+    complete_column,
+    on_a_lake,
+    open_lake,
+    pairs_of,
+    table_argument,
+)
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument
 from neve.inspect.page import Page, write_json
@@ -290,6 +297,100 @@ def sort_by(
     """Declare the order of the key to other engines that write; neve's files have it anyway."""
     _check_given(columns, is_none=is_none)
     _evolve(name, lambda e: e.set_sort_by(columns), lake, storage_options, as_json=as_json)
+
+
+@evolve.command(
+    "order-by",
+    examples=[
+        "neve evolve shop.orders order-by lsn",
+        "neve evolve shop.orders order-by --none",
+    ],
+)
+@click.argument(
+    "columns",
+    nargs=-1,
+    metavar="[COLUMN]...",
+    help="The columns whose greatest values win.",
+    shell_complete=complete_column,
+)
+@click.option("--none", "is_none", is_flag=True, help="Let the last change win.")
+@click.option(
+    "--keep-deletes", metavar="DURATION", help="How long deletes are remembered, such as '7 days'."
+)
+@on_a_lake
+@click.pass_obj
+def order_by(
+    name: str,
+    *,
+    columns: tuple[str, ...],
+    is_none: bool,
+    keep_deletes: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Let the change with the greatest values win, whenever it arrives."""
+    _check_given(columns, is_none=is_none)
+    _evolve(
+        name,
+        lambda e: e.set_order_by(columns, keep_deletes=keep_deletes),
+        lake,
+        storage_options,
+        as_json=as_json,
+    )
+
+
+@evolve.command(
+    examples=["neve evolve shop.orders merge total=sum", "neve evolve shop.orders merge --none"]
+)
+@click.argument(
+    "functions",
+    nargs=-1,
+    metavar="[COLUMN=FUNCTION]...",
+    help="last, last_non_null, first, sum, min, max, bool_and or bool_or for a column.",
+)
+@click.option("--none", "is_none", is_flag=True, help="Let every column keep its last value.")
+@on_a_lake
+@click.pass_obj
+def merge(
+    name: str,
+    *,
+    functions: tuple[str, ...],
+    is_none: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Set how new values are folded into existing ones; other columns keep the last value."""
+    _check_given(functions, is_none=is_none)
+    asked = pairs_of(functions, what="merge")
+    _evolve(name, lambda e: e.set_merge(asked), lake, storage_options, as_json=as_json)
+
+
+@evolve.command(
+    examples=["neve evolve shop.orders ttl ts '90 days'", "neve evolve shop.orders ttl --none"]
+)
+@click.argument("given", nargs=-1, metavar="[COLUMN DURATION]", help="Such as: ts '90 days'.")
+@click.option("--none", "is_none", is_flag=True, help="Let rows live forever.")
+@on_a_lake
+@click.pass_obj
+def ttl(
+    name: str,
+    *,
+    given: tuple[str, ...],
+    is_none: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Let rows expire some time after a timestamp column."""
+    _check_given(given, is_none=is_none)
+    if given and len(given) != len(("column", "duration")):
+        raise InvalidArgument(
+            f"{len(given)} words are given", hint="Write a column and a duration: ts '90 days'"
+        )
+    asked = (given[0], given[1]) if given else None
+    _evolve(name, lambda e: e.set_ttl(asked), lake, storage_options, as_json=as_json)
 
 
 def _check_given(words: tuple[str, ...], *, is_none: bool) -> None:

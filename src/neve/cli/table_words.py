@@ -33,6 +33,7 @@ from neve.model.arrow_types import (
 from neve.model.display import counted, shown_moment
 from neve.model.field_ids import walk_fields
 from neve.model.partition_spec import PartitionId, PartitionIdentity, PartitionSpec
+from neve.model.row_rules import rule_texts
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json, type_to_json
 from neve.model.type_parser import type_text
@@ -278,6 +279,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
         "primary_key": list(key),
         "partition_by": partition_texts(table),
         "sort_by": [str(field) for field in table.sort_order.fields],
+        "rules": dict(rule_texts(table.schema)),
         "properties": table.properties,
         "retention": {
             "versions": table.retention.versions,
@@ -314,6 +316,7 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
         "key": ", ".join(table.primary_key),
         "partitions": ", ".join(partition_texts(table)) or "none",
         "sorted by": ", ".join(map(str, table.sort_order.fields)) or "key",
+        **{name.replace("_", " "): text for name, text in rule_texts(table.schema).items()},
         "keeps": f"{counted(table.retention.versions, 'version')}, or those of "
         f"{table.retention.milliseconds / 3_600_000:g} h",
     }

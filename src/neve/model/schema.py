@@ -19,7 +19,7 @@ schema publishes no identifier fields, see `key_is_iceberg_identifier`.
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pyarrow as pa
@@ -56,6 +56,7 @@ from neve.model.field_ids import (
     walk_fields,
     with_fresh_ids,
 )
+from neve.model.row_rules import NO_RULES, MergeFunction, RowRules, TimeToLive
 from neve.model.scalar_values import Unfit, canonical_scalar
 from neve.model.schema_json import (
     SCHEMA_JSON_BYTES_MAX,
@@ -165,6 +166,7 @@ class TableSchema:
     primary_key: tuple[int, ...]
     schema_id: int
     last_field_id: int
+    rules: RowRules = NO_RULES
     arrow_schema: pa.Schema = field(init=False, repr=False, compare=False)
     key_columns: tuple[Column, ...] = field(init=False, repr=False, compare=False)
     _by_name: dict[str, Column] = field(init=False, repr=False, compare=False)
@@ -181,6 +183,7 @@ class TableSchema:
         check_fields(fields, last_field_id=self.last_field_id)
         by_id = {column.field_id: column for column in self.columns}
         _check_key(self.primary_key, by_id)
+        self.rules.check(by_id, self.primary_key)
         object.__setattr__(self, "arrow_schema", pa.schema(fields))
         object.__setattr__(self, "key_columns", tuple(by_id[each] for each in self.primary_key))
         object.__setattr__(self, "_by_name", {column.name: column for column in self.columns})
@@ -237,8 +240,8 @@ class TableSchema:
     def to_json(self) -> str:
         """Return the schema as Iceberg's schema JSON.
 
-        Two members are neve's own, which Iceberg's readers skip: `primary-key`, because
-        `identifier-field-ids` has no order, and `last-column-id`.
+        Some members are neve's own, which Iceberg's readers skip: `primary-key`, because
+        `identifier-field-ids` has no order, `last-column-id`, and the rules of rows.
         """
         return self._json
 
@@ -252,18 +255,19 @@ class TableSchema:
         }
         if self.key_is_iceberg_identifier:
             members["identifier-field-ids"] = [*sorted(self.primary_key)]
-        return dump_canonical(members)
+        return dump_canonical(members | _rules_to_json(self.rules))
 
     def fingerprint(self) -> str:
         """SHA-256, in hex, of what decides how rows are stored and read.
 
-        Covers ids, names, types, nullability, defaults, column order and key. Leaves out
+        Covers ids, names, types, nullability, defaults, column order, key and rules. Leaves out
         `schema_id`, `last_field_id` and docs, which do not affect rows.
         """
         members: JsonObject = {
             "type": "struct",
             "fields": [_column_to_json(column, docs=False) for column in self.columns],
             "primary-key": list(self.primary_key),
+            **_rules_to_json(self.rules),
         }
         return hashlib.sha256(dump_canonical(members).encode()).hexdigest()
 
@@ -463,4 +467,53 @@ def _schema_from_json(members: JsonObject) -> TableSchema:
         primary_key=tuple(primary_key),
         schema_id=number_member(members, "schema-id", where="schema") if has_id else 0,
         last_field_id=last_field_id,
+        rules=_rules_from_json(members),
     )
+
+
+def _rules_to_json(rules: RowRules) -> JsonObject:
+    """Return the members of a schema's rules; none for a schema without rules."""
+    members: JsonObject = {}
+    if rules.order_by:
+        members["order-by"] = list(rules.order_by)
+        members["keep-deletes-ms"] = rules.keep_deletes_ms
+    if rules.merge:
+        members["merge"] = [{"id": each, "function": str(name)} for each, name in rules.merge]
+    if rules.ttl is not None:
+        members["ttl"] = {"id": rules.ttl.field_id, "ms": rules.ttl.milliseconds}
+    return members
+
+
+def _rules_from_json(members: JsonObject) -> RowRules:
+    rules = NO_RULES
+    if "order-by" in members:
+        rules = replace(
+            rules,
+            order_by=tuple(numbers_member(members, "order-by", where="schema")),
+            keep_deletes_ms=number_member(members, "keep-deletes-ms", where="schema"),
+        )
+    if "merge" in members:
+        functions = [
+            (
+                number_member(each, "id", where="schema.merge"),
+                _function_of(text_member(each, "function", where="schema.merge")),
+            )
+            for each in objects_member(members, "merge", where="schema")
+        ]
+        rules = replace(rules, merge=tuple(functions))
+    ttl = members.get("ttl")
+    if isinstance(ttl, dict):
+        field_id = number_member(ttl, "id", where="schema.ttl")
+        milliseconds = number_member(ttl, "ms", where="schema.ttl")
+        rules = replace(rules, ttl=TimeToLive(field_id=field_id, milliseconds=milliseconds))
+    return rules
+
+
+def _function_of(name: str) -> MergeFunction:
+    try:
+        return MergeFunction(name)
+    except ValueError:
+        raise Corruption(
+            f"schema JSON has the unknown merge function {shown(name)}",
+            hint="A newer neve wrote it: update neve",
+        ) from None

@@ -7,6 +7,9 @@ partial upsert     read the rows of the keys ──► merge ──► log what 
 No other write of this writer comes between. Another committer's Version counts once it is shown.
 When another committer's clean-up has deleted a file of the view, the decision ends before anything
 is logged, and is made again on the newest Version.
+
+A row that has expired counts as absent. A partial write over one is logged as whole rows: when it
+is merged again, the expired row may be there still, or may have been removed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +37,7 @@ from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.display import shown
 from neve.model.schema import Column
-from neve.model.write_batch import PartialRows, WriteBatch
+from neve.model.write_batch import PartialRows, UpsertRows, WriteBatch
 from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
     Places,
@@ -52,8 +55,9 @@ class _MergedBatch:
 
     keys: KeyArray
     rows: pa.RecordBatch
-    given: list[GivenColumns | None]
-    logged: PartialRows
+    logged: PartialRows | UpsertRows
+    given: list[GivenColumns | None] | None = None
+    """The given columns of each row; None for whole rows."""
 
 
 class ConditionalWrites:
@@ -94,7 +98,8 @@ class ConditionalWrites:
             # Taken here: a schema change comes before this or after it.
             path = writer.path
             write = path.put(row)
-            return write if decision(current.view.get(write.key), path) else None
+            found = self._engine.as_seen(current.view).get(write.key)
+            return write if decision(found, path) else None
 
         return self._engine.once_more(lambda: writer.write(decide))
 
@@ -131,10 +136,12 @@ class ConditionalWrites:
 
     def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedBatch:
         rows, keys = newest_rows(batch, way.path.encode_keys(batch))
-        pieces = [
-            self._merged(rows.slice(at, MERGED_ROWS_MAX), keys.slice(at, MERGED_ROWS_MAX), way)
-            for at in range(0, rows.num_rows, MERGED_ROWS_MAX)
-        ]
+        pieces: list[_MergedBatch] = []
+        for at in range(0, rows.num_rows, MERGED_ROWS_MAX):
+            part, part_keys = rows.slice(at, MERGED_ROWS_MAX), keys.slice(at, MERGED_ROWS_MAX)
+            pieces += self._pieces(part, part_keys, way)
+        # A reader of the log recognizes a partial write by its first change.
+        pieces.sort(key=lambda each: each.given is None)
         changes = encode_changes(
             WriteBatch(tuple(each.logged for each in pieces), way.path.context.schema.schema_id)
         )
@@ -146,9 +153,35 @@ class ConditionalWrites:
 
         return PreparedBatch(changes, apply)
 
-    def _merged(self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing") -> _MergedBatch:
-        view, schema = self._engine.current.view, way.path.context.schema
+    def _pieces(
+        self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing"
+    ) -> list[_MergedBatch]:
+        """Merge rows with those of their keys; rows over expired ones are a piece of their own."""
+        view = self._engine.current.view
         base, places = view.get_many(keys, self._engine.current.sequence)
+        cutoff = self._engine.as_seen(view).cutoff
+        expired = np.empty(0, np.bool_) if cutoff is None else cutoff.expired_flags(base)
+        if not expired.any():
+            return [self._merged(batch, keys, base, places, way)]
+        is_whole = np.zeros(batch.num_rows, np.bool_)
+        is_whole[places[expired]] = True
+        whole, rest = np.flatnonzero(is_whole), np.flatnonzero(~is_whole)
+        pieces = [self._whole(batch.take(whole), keys.take(whole), way)]
+        if len(rest):
+            among_rest = np.cumsum(~is_whole) - 1
+            live = base.filter(pa.array(~expired)), among_rest[places[~expired]]
+            pieces.append(self._merged(batch.take(rest), keys.take(rest), *live, way))
+        return pieces
+
+    def _merged(
+        self,
+        batch: pa.RecordBatch,
+        keys: KeyArray,
+        base: pa.Table,
+        places: Places,
+        way: "_Narrowing",
+    ) -> _MergedBatch:
+        view, schema = self._engine.current.view, way.path.context.schema
         required = required_columns(schema, way.field_ids)
         if required and len(places) < batch.num_rows:
             raise _without_required(required[0], way.path, keys, places)
@@ -157,12 +190,22 @@ class ConditionalWrites:
         return _MergedBatch(
             keys,
             rows,
-            given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version),
             PartialRows(
                 rows.select([*batch.schema.names, *(column.name for column in required)]),
                 tuple(sorted(way.field_ids)),
             ),
+            given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version),
         )
+
+    def _whole(self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing") -> _MergedBatch:
+        """Return rows that have no base, whatever is stored of their keys."""
+        schema = way.path.context.schema
+        required = required_columns(schema, way.field_ids)
+        if required:
+            raise _without_required(required[0], way.path, keys, np.empty(0, np.int64))
+        rows = widened(batch, schema)
+        way.path.check_partition(rows)
+        return _MergedBatch(keys, rows, UpsertRows(rows))
 
 
 class _Decision(Protocol):

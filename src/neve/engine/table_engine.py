@@ -127,6 +127,8 @@ class TableEngine:
         if self._closed is not None:
             raise self._closed_error()
         encoded = view.context.encode_key(key)
+        if view.expires:
+            view = self.as_seen(view)
         try:
             # Not the newest change: an applied change may not be visible yet.
             return view.get_at(encoded, current.sequence)
@@ -135,7 +137,7 @@ class TableEngine:
         except InvalidArgument:
             pass  # overwritten rows were dropped after the sequence was taken
         with self._held_memory() as (view, sequence), self._lost.explained(view.version):
-            return view.get_at(encoded, sequence)
+            return self.as_seen(view).get_at(encoded, sequence)
 
     def get_many(
         self, keys: KeyArray, *, columns: Sequence[str] | None = None
@@ -144,9 +146,13 @@ class TableEngine:
 
         def read() -> tuple[pa.Table, Places]:
             with self._held_memory() as (view, sequence):
-                return view.get_many(keys, sequence, columns=columns)
+                return self.as_seen(view).get_many(keys, sequence, columns=columns)
 
         return self.once_more(read)
+
+    def as_seen(self, view: TableView) -> TableView:
+        """Return a view as readers see it now: without the rows that have expired."""
+        return view.as_of(self.parts.clock.now_ms()) if view.expires else view
 
     def once_more(self, read: Callable[[], Answer]) -> Answer:
         """Read the current view; if a file of it is missing, read the newest one (ENGINE-5)."""
@@ -197,7 +203,7 @@ class TableEngine:
         try:
             # A scan takes the rows in memory when it is made, and pins files again when it runs.
             return Scan(
-                view,
+                self.as_seen(view),
                 request,
                 sequence=sequence,
                 check=check,
@@ -207,10 +213,10 @@ class TableEngine:
             self.unpin_view(view, sequence)
 
     def snapshot(self, origin: SnapshotOrigin) -> Snapshot:
-        """Return the table as it is now, frozen."""
+        """Return the table as it is now, frozen: rows that expire later stay."""
         view, sequence = self.pin_view()
         return Snapshot(
-            view,
+            self.as_seen(view),
             sequence,
             origin,
             lease=self.leases.lease_of(view.version),
@@ -219,11 +225,11 @@ class TableEngine:
         )
 
     def snapshot_of(self, version: Version, origin: SnapshotOrigin) -> Snapshot:
-        """Show an old Version, under the schema it was committed with."""
+        """Show an old Version as it was when it was committed, under the schema of that time."""
         self.check_open()
         lease = self.leases.pin(version.number)
         return Snapshot(
-            self.files.view(version),
+            self.files.view(version).as_of(version.facts.timestamp_ms),
             0,
             origin,
             lease=lease,
@@ -238,7 +244,7 @@ class TableEngine:
             raise InvalidArgument("no filter was given", hint='Pass "true" to delete all rows')
 
         def decide() -> PreparedWrite | None:
-            view = self.current.view
+            view = self.as_seen(self.current.view)
             # No refresh here: showing another schema waits for the log, which waits for this.
             keys = Scan(
                 view,

@@ -48,8 +48,8 @@ class JobBase:
 
     @property
     def view(self) -> TableView:
-        """The rows of the Version, by key."""
-        return self.files.view(self.version)
+        """The rows of the Version, by key, without those that have expired by now."""
+        return self.files.view(self.version).as_of(self.parts.clock.now_ms())
 
     def key_determines_partition(self) -> bool:
         """Whether all rows of one key are in one partition."""

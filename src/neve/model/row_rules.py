@@ -12,6 +12,12 @@ MODEL-R1  Order columns are primitive, not in the key, and never NULL in rows th
 MODEL-R2  A merge function fits the type of its column, which is neither in the key nor an order
           column.
 MODEL-R3  Time to live counts from a timestamp column, and is positive. NULL never expires.
+MODEL-R4  Whether a row has expired depends on its own time and on one moment, that of the reader:
+          `Cutoff` decides it, for every reader and for the upkeep that removes rows.
+
+    moment - ttl = cut-off
+    ──────────────┼───────────────────────►  time in the column
+       expired    │  live                    a row at the cut-off has expired
 """
 
 import re
@@ -21,9 +27,21 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name
+from neve.model.bound_predicate import (
+    BoundColumn,
+    BoundCondition,
+    BoundPredicate,
+    Operator,
+    any_of,
+)
 from neve.model.display import shown
+from neve.model.plain_values import to_plain
 
 if TYPE_CHECKING:
     from neve.model.schema import Column, TableSchema
@@ -42,6 +60,7 @@ _UNITS: Final = {
 }
 _DURATION: Final = re.compile(r"\s*(\d{1,12})\s*([a-z]+?)s?\s*")
 _MILLISECONDS_MAX: Final = 100_000 * 365 * _DAY_MS
+_INT64_MAX: Final = (1 << 63) - 1
 
 _NUMBERS: Final = frozenset(
     {TypeKind.INT, TypeKind.LONG, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL}
@@ -54,6 +73,8 @@ _TIMESTAMPS: Final = frozenset(
         TypeKind.TIMESTAMPTZ_NS,
     }
 )
+_NANOSECONDS: Final = frozenset({TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS})
+_ZONED: Final = frozenset({TypeKind.TIMESTAMPTZ, TypeKind.TIMESTAMPTZ_NS})
 
 
 class MergeFunction(StrEnum):
@@ -87,6 +108,71 @@ class TimeToLive:
 
     field_id: int
     milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cutoff:
+    """Distinguishes rows that have expired at one moment from those that have not (MODEL-R4)."""
+
+    column: "Column"
+    count: int
+    """In the unit of the column: rows with a time up to this have expired."""
+
+    def __str__(self) -> str:
+        is_zoned = kind_of(self.column.type) in _ZONED
+        moment = np.datetime64(self.count, "ns" if _is_fine(self.column) else "us")
+        return f"{self.column.name} up to {moment}{'+00:00' if is_zoned else ''}"
+
+    @property
+    def expired(self) -> BoundPredicate:
+        """Match the rows that have expired."""
+        return BoundCondition(self._bound, Operator.LE, (self.count,))
+
+    @property
+    def live(self) -> BoundPredicate:
+        """Match the rows that have not expired."""
+        later = BoundCondition(self._bound, Operator.GT, (self.count,))
+        if not self.column.nullable:
+            return later
+        return any_of([BoundCondition(self._bound, Operator.IS_NULL), later])
+
+    @property
+    def _bound(self) -> BoundColumn:
+        return BoundColumn(self.column.field_id, self.column.name, self.column.type)
+
+    def has_expired(self, row: Mapping[str, object]) -> bool:
+        """Return whether a row by column names has expired."""
+        column = self.column
+        moment = row[column.name]
+        if moment is None:
+            return False
+        count = to_plain(moment, column.type, column=column.name)
+        assert isinstance(count, int), "timestamps are counts"
+        return count <= self.count
+
+    def expired_flags(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return for each row whether it has expired; rows have at least the column."""
+        expired = self.expired
+        flags = [
+            expired.evaluate(batch).to_numpy(zero_copy_only=False)
+            for batch in rows.select([self.column.name]).to_batches()
+        ]
+        return np.concatenate(flags) if flags else np.empty(0, np.bool_)
+
+
+def cutoff_at(schema: "TableSchema", now_ms: int) -> Cutoff | None:
+    """Return which rows of a schema have expired at a time; None where no row can have."""
+    ttl = schema.rules.ttl
+    if ttl is None:
+        return None
+    column = schema.column_by_id(ttl.field_id)
+    count = (now_ms - ttl.milliseconds) * (1_000_000 if _is_fine(column) else 1_000)
+    # Before the first time that the column can hold, no row has expired; after the last one, all.
+    return None if count < -_INT64_MAX else Cutoff(column, min(count, _INT64_MAX))
+
+
+def _is_fine(column: "Column") -> bool:
+    return kind_of(column.type) in _NANOSECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound
 from neve.model.arrow_types import TypeKind, kind_of
-from neve.model.bound_predicate import Always, BoundPredicate, named_field
+from neve.model.bound_predicate import Always, BoundPredicate, all_of, named_field
 from neve.model.display import shown
 from neve.model.predicate import (
     ALWAYS_FALSE,
@@ -113,8 +113,12 @@ class RowFilter:
 
     def mask(self, rows: pa.Table) -> Flags:
         """Return one flag per row, true for chosen ones; rows have at least the columns `names`."""
-        if self.expression is not None:
-            return _expression_mask(self.expression, rows.select(self.names), self.schema)
+        if self.expression is None:
+            return self._predicate_mask(rows)
+        chosen = _expression_mask(self.expression, rows.select(self.names), self.schema)
+        return chosen if self.predicate == ALL_ROWS else chosen & self._predicate_mask(rows)
+
+    def _predicate_mask(self, rows: pa.Table) -> Flags:
         if isinstance(self.predicate, Always):
             return np.full(rows.num_rows, self.predicate.answer)
         answers = [
@@ -126,6 +130,10 @@ class RowFilter:
     def reduced_to(self, predicate: BoundPredicate) -> "RowFilter":
         """Return a filter of a weaker predicate, where the rest is known to be true."""
         return RowFilter(predicate, self.schema, self.text, self.expression, self.expression_names)
+
+    def joined_with(self, predicate: BoundPredicate) -> "RowFilter":
+        """Return a filter that also needs a predicate to be true; its text stays."""
+        return self.reduced_to(all_of([self.predicate, predicate]))
 
 
 def row_filter(asked: object, schema: TableSchema) -> RowFilter:

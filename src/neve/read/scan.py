@@ -12,6 +12,7 @@ whose keys are in the memtables. `explain` reports what a scan will do and what 
     scan of version 7, by key descending, at most 10 rows
       columns    id, amount
       filter     amount > 5
+      expired    ts up to 2024-01-31T12:00:00+00:00
       keys       80000005 up to 80000009
       files      3 of 40 (pruned: 30 by key, 2 by partition, 5 by statistics)
       filter on  2 of 3 files
@@ -45,7 +46,7 @@ from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
 from neve.read.filters import Filter, row_filter
 from neve.read.memory_rows import MemoryRows, keys_of
-from neve.read.scan_plan import PlannedFile, ScanPlan, asked_range, plan_scan
+from neve.read.scan_plan import PlannedFile, ScanPlan, asked_range, plan_scan, unexpired
 from neve.storage.own_process import KeptInProcess
 from neve.table.table_view import Row, TableView
 
@@ -73,6 +74,8 @@ class ScanExplanation:
     pruned_by_statistics: int
     needs_filter: dict[str, bool]
     """By path of each file that is read: whether its rows are filtered."""
+    expired: str
+    """Rows that are left out because they have expired; empty where no row expires."""
     rows_memtable: int
     """Live rows in memory whose keys are in the range."""
     byte_count: int
@@ -115,9 +118,13 @@ class ScanExplanation:
         return [
             ("columns", ", ".join(self.columns)),
             ("filter", self.filter),
+            ("expired", self.expired),
             ("keys", self._keys()),
             ("files", f"{self.files_read:,} of {self.files_total:,}{pruned}"),
-            ("filter on", f"{asked:,} of {self.files_read:,} files" if self.filter else ""),
+            (
+                "filter on",
+                f"{asked:,} of {self.files_read:,} files" if self.filter or self.expired else "",
+            ),
             ("memory", f"{self.rows_memtable:,} rows"),
             ("bytes", f"{self.byte_count:,} to read at most"),
             (
@@ -217,7 +224,7 @@ class Scan(KeptInProcess):
         self._view = view
         self._columns = chosen_columns(request.columns, context.schema)
         self._names = self._columns.names
-        self._filter = row_filter(request.filter, context.schema)
+        self._filter = unexpired(row_filter(request.filter, context.schema), view)
         self._key_range = asked_range(request.key_range, context.encoder)
         self._limit = limit
         self._is_ordered = request.key_range is not None or request.reverse
@@ -326,6 +333,7 @@ class Scan(KeptInProcess):
             pruned_by_partition=plan.pruned_by_partition,
             pruned_by_statistics=plan.pruned_by_statistics,
             needs_filter={each.file.path: each.needs_filter for each in plan.files},
+            expired="" if self._view.cutoff is None else str(self._view.cutoff),
             rows_memtable=self._memory.live_count(plan.key_range),
             byte_count=sum(self._stored_bytes(each) for each in plan.files),
             groups_read=None if self._last_counts is None else self._last_counts.read,

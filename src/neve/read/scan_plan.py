@@ -133,6 +133,12 @@ def plan_scan(
     )
 
 
+def unexpired(row_filter: RowFilter, view: TableView) -> RowFilter:
+    """Return a filter that also leaves out the rows that have expired in a view."""
+    cutoff = view.cutoff
+    return row_filter if cutoff is None else row_filter.joined_with(cutoff.live)
+
+
 def _may_hold(file: DataFile, wanted: KeyRange) -> bool:
     if wanted.is_empty or (wanted.end is not None and file.key_min >= wanted.end):
         return False

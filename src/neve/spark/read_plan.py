@@ -2,6 +2,7 @@
 
 1. Choose the Version, and lease it: its files stay while the read runs.
 2. Choose the files by the filter, as `table.scan` does (`neve.read.scan_plan`).
+   Where rows expire, the filter also leaves out those that have expired.
 3. Find the dead rows of each file: rows that its vector marks and, for a fresh read, rows whose
    keys are in the log of a running writer.
 4. Group files that have the same columns under the same names.
@@ -38,9 +39,10 @@ from neve.model.version import Version
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.filters import Filter, RowFilter, row_filter
 from neve.read.memory_rows import MemoryRows
-from neve.read.scan_plan import plan_scan
+from neve.read.scan_plan import plan_scan, unexpired
 from neve.spark.call_check import refuse_memory
 from neve.sstable.deletion_vector import bitmap_of, positions_in
+from neve.storage.clock import Clock
 from neve.storage.table_paths import join_path
 from neve.table.table_files import TableFiles
 from neve.table.table_view import TableView
@@ -100,6 +102,10 @@ class WantedVersion:
             return table.current().version, table.schema.schema_id
         found = table.at(self.version, timestamp=self.timestamp, tag=self.tag).version
         return found, found.facts.schema_id
+
+    def moment_ms(self, version: Version, clock: Clock) -> int:
+        """Return when rows must not have expired: now, or when an old Version was committed."""
+        return clock.now_ms() if self.is_current else version.facts.timestamp_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,9 +239,10 @@ def plan_read(
                 view.version, parts.versions, seconds=LEASE_SECONDS
             )
             with given_up_on_error(lease):
-                memory = MemoryRows(view, sequence)
+                seen = open_table_of(live).engine.as_seen(view)
+                memory = MemoryRows(seen, sequence)
                 stored = open_table_of(live).stored
-                return _plan(view, stored, memory, lease, columns=columns, asked=filter)
+                return _plan(seen, stored, memory, lease, columns=columns, asked=filter)
 
 
 def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:
@@ -253,7 +260,8 @@ def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, 
                 raise
             table.refresh()
             return None
-        return files_view(table.stored, version, schema_id), lease
+        moment_ms = wanted.moment_ms(version, parts.clock)
+        return files_view(table.stored, version, schema_id).as_of(moment_ms), lease
 
     return parts.leases.until_held(hold)
 
@@ -275,7 +283,7 @@ def _plan(
 ) -> ReadPlan:
     schema = view.context.schema
     chosen = chosen_columns(columns, schema)
-    filter_asked = row_filter(asked, schema)
+    filter_asked = unexpired(row_filter(asked, schema), view)
     if filter_asked.expression is not None:
         raise InvalidArgument(
             "Spark cannot filter its rows by an Arrow expression",

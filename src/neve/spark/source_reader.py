@@ -22,7 +22,7 @@ from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.filter_text import parse_filter
 from neve.read.filters import row_filter
 from neve.read.scan import Scan, ScanRequest
-from neve.read.scan_plan import plan_scan
+from neve.read.scan_plan import plan_scan, unexpired
 from neve.spark.filters import pushed_predicate
 from neve.spark.read_plan import TableAddress, WantedVersion, files_view, leased_view, system_rows
 from neve.spark.row_form import spark_batch
@@ -41,6 +41,8 @@ class PinnedTable:
 
     address: TableAddress
     version: int
+    moment_ms: int
+    """Rows that have expired by then are left out."""
     schema_json: str
     asked: tuple[str, ...]
     """Columns to return, in their order; with dots, fields inside structs."""
@@ -85,10 +87,11 @@ class SourceReader(DataSourceReader):
         with pinned.address.catalog() as lake:
             table = lake.load_table(pinned.address.name)
             view, _ = leased_view(table, WantedVersion(version=pinned.version))
+            view = view.as_of(pinned.moment_ms)
             plan = plan_scan(
                 view,
                 names=pinned.chosen.names,
-                row_filter=row_filter(self._filter, view.context.schema),
+                row_filter=unexpired(row_filter(self._filter, view.context.schema), view),
             )
         files = [planned.file for planned in plan.files if planned.file.live_count]
         return [FilesPartition(group) for group in _groups(files)]
@@ -106,7 +109,7 @@ class SourceReader(DataSourceReader):
                 operation=Operation.APPEND, timestamp_ms=0, schema_id=schema.schema_id, spec_id=0
             )
             some = Version(number=pinned.version, parent=None, facts=facts, files=files)
-            view = files_view(stored, some, schema.schema_id)
+            view = files_view(stored, some, schema.schema_id).as_of(pinned.moment_ms)
             scan = Scan(
                 view,
                 ScanRequest(filter=self._filter, columns=list(pinned.asked)),

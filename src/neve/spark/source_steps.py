@@ -55,11 +55,13 @@ class SourceSteps:
             return self._pinned_system_table(address)
         with address.catalog() as lake:
             table = lake.load_table(address.name)
-            version, schema_id = self._wanted().of(table)
+            wanted = self._wanted()
+            version, schema_id = wanted.of(table)
             schema = table.stored.definitions.schema(schema_id)
             # The store's own name: a relative path means another place in other processes.
             place = TableAddress.of(lake.location, address.name, dict(address.storage_options))
-            return self._pinned(place, schema, version.number)
+            moment = wanted.moment_ms(version, table.stored.parts().clock)
+            return self._pinned(place, schema, version.number, moment)
 
     def _pinned_system_table(self, address: TableAddress) -> PinnedTable:
         refuse_beside_system_table(
@@ -68,15 +70,18 @@ class SourceSteps:
         )
         with address.catalog() as lake:
             place = TableAddress.of(lake.location, address.name, dict(address.storage_options))
-        return self._pinned(place, readable_schema(address.name), 0)
+        return self._pinned(place, readable_schema(address.name), 0, 0)
 
-    def _pinned(self, address: TableAddress, schema: TableSchema, version: int) -> PinnedTable:
+    def _pinned(
+        self, address: TableAddress, schema: TableSchema, version: int, moment_ms: int
+    ) -> PinnedTable:
         asked = self._option("columns")
         columns = None if asked is None else [name.strip() for name in asked.split(",")]
         row_filter(self._option("filter"), schema)  # raises for an invalid one
         return PinnedTable(
             address=address,
             version=version,
+            moment_ms=moment_ms,
             schema_json=schema.to_json(),
             asked=chosen_columns(columns, schema).asked,
         )
@@ -90,7 +95,7 @@ class SourceSteps:
         if self._option("since") is None:
             return shown
         feed_schema(schema)  # refuses a table with columns of these names
-        return StructType([*shown.fields, *feed_fields().fields])
+        return StructType([*shown.fields, *feed_fields(schema)])
 
     def reader(self, pinned: PinnedTable) -> DataSourceReader:
         """Read a Version, or the changes since one."""

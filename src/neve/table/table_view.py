@@ -6,6 +6,10 @@ reader takes the view first and the sequence number after it.
 A key is looked up in the memtables, newest first, and then in the files. The first entry counts,
 also when it is a delete. Only for a partially written row that was merged before another commit,
 the search continues for the other columns.
+
+A TableView has every row that is stored. Where rows expire, readers and new writes take the
+`UnexpiredView` of a moment instead. Partially written rows are merged again with stored rows, as
+they were merged before: when the write was decided, the row below it had not expired.
 """
 
 from collections.abc import Sequence
@@ -19,6 +23,7 @@ from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
+from neve.model.row_rules import Cutoff, cutoff_at
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.sstable.row_cells import RowCells
 from neve.table.file_set import FileSet
@@ -40,6 +45,7 @@ class TableView:
         "_find_row",
         "_word",
         "context",
+        "expires",
         "files",
         "memtables",
         "others_version",
@@ -59,6 +65,8 @@ class TableView:
         """The last Version that may have rows of another writer."""
         self.files = files
         self.context = context
+        self.expires = context.schema.rules.ttl is not None
+        """Whether rows expire: then readers use `as_of`."""
         self._decode = context.codec.decode
         self._word = context.words.word
         self._find_row = files.find_row
@@ -67,6 +75,16 @@ class TableView:
     def version(self) -> int:
         """Number of the Version whose files these are."""
         return self.files.version.number
+
+    @property
+    def cutoff(self) -> Cutoff | None:
+        """Which rows this leaves out because they have expired; None for no row."""
+        return None
+
+    def as_of(self, now_ms: int) -> "TableView":
+        """Return the view as readers see it at a time: without the rows that have expired."""
+        cutoff = cutoff_at(self.context.schema, now_ms) if self.expires else None
+        return self if cutoff is None else UnexpiredView(self, cutoff)
 
     def pin_memory(self, sequence: int) -> bool:
         """Keep the rows in memory as of a sequence; False, and none kept, when some are gone."""
@@ -217,6 +235,41 @@ class TableView:
         if memtable.schema.schema_id == self.context.schema.schema_id:
             return row
         return self.context.mapping_from(memtable.schema.schema_id).row(row)
+
+
+class UnexpiredView(TableView):
+    """A view without the rows that have expired at one moment."""
+
+    __slots__ = ("_cutoff",)
+
+    def __init__(self, stored: TableView, cutoff: Cutoff) -> None:
+        super().__init__(
+            stored.memtables, stored.files, stored.context, others_version=stored.others_version
+        )
+        self._cutoff = cutoff
+
+    @property
+    def cutoff(self) -> Cutoff:
+        """Which rows this leaves out because they have expired."""
+        return self._cutoff
+
+    def get_at(self, key: bytes, sequence: int) -> Row | None:
+        """Return the row of a key as it was when `sequence` was the last write."""
+        row = super().get_at(key, sequence)
+        return None if row is None or self._cutoff.has_expired(row) else row
+
+    def get_many(
+        self, keys: KeyArray, sequence: int, *, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, Places]:
+        """Return the rows of keys in any order, and for each the place of its key."""
+        asked, time = columns, self._cutoff.column.name
+        if columns is not None and time not in columns:
+            columns = [*columns, time]
+        rows, places = super().get_many(keys, sequence, columns=columns)
+        expired = self._cutoff.expired_flags(rows)
+        if expired.any():
+            rows, places = rows.filter(pa.array(~expired)), places[~expired]
+        return rows if columns is asked or asked is None else rows.select(list(asked)), places
 
 
 class _Search:

@@ -7,6 +7,7 @@ One thread flushes, another compacts; both run the `*_once` steps below, which a
 hand. Writers wait for neither, except as described in `neve.engine.backlog`.
 
 WRITER-1  One flush and one compaction run at a time; a sweep of unknown files runs beside neither.
+          The removal of expired rows counts as a compaction.
 WRITER-2  Every commit asserts the writer's epoch. A writer that was replaced is Fenced, and takes
           no more writes.
 WRITER-3  What could not be flushed stays in memory and in the log, and is tried again. A missing
@@ -30,6 +31,7 @@ from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
+from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys, pause_seconds
 from neve.engine.snapshot import CurrentView
 from neve.engine.table_options import TableOptions
 from neve.engine.write_buffer import WriteBuffer
@@ -54,6 +56,7 @@ from neve.table.table_files import TableFiles
 logger = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS: Final = 1.0
+_EXPIRE_AFTER_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,7 @@ class LiveWriter:
         )
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
+        self._expiry = RowExpiry(files, self.committer)
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
         # Without its own threads, a table works in the calling thread, in one order.
         self._threads = options.compaction_threads if options.background else 1
@@ -106,6 +110,8 @@ class LiveWriter:
         # Safe on their own: each is replaced whole.
         self.path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
         self._unflushed_since: float | None = None
+        self._expired_at: float | None = None
+        self._is_expiry_due = False
         self._is_roll_due = False  # a full memtable could not be rolled: the next write tries again
         self._ended: NeveError | None = None
 
@@ -317,6 +323,61 @@ class LiveWriter:
             note_compacted(self._parts, rewritten)
         return True
 
+    # Rows that expire
+
+    def expire_due_once(self) -> bool:
+        """Have expired rows removed from time to time; never finds more to do.
+
+        The first time is a minute after opening: a process that ends sooner leaves it to others.
+        """
+        ttl = self._current.view.context.schema.rules.ttl
+        now = self._parts.clock.monotonic()
+        if ttl is None:
+            return False
+        pause = pause_seconds(ttl)
+        if self._expired_at is None:
+            self._expired_at = now + _EXPIRE_AFTER_SECONDS - pause
+        if now - self._expired_at >= pause:
+            self._expired_at = now
+            self._is_expiry_due = True
+            self.backlog.wake()
+        return False
+
+    def remove_due_once(self) -> bool:
+        """Remove some expired rows, if it is time for that; False when none are left."""
+        if not self._is_expiry_due:
+            return False
+        is_more = self.remove_expired_once()
+        self._is_expiry_due = is_more
+        return is_more
+
+    def remove_expired_once(self) -> bool:
+        """Commit the removal of some rows that have expired; False when none are left."""
+        if not self._current.view.expires:
+            return False
+        with self._compacting:
+            self._check_open()
+            # In this order: see EXPIRY-1.
+            now_ms = self._parts.clock.now_ms()
+            self._buffer.write(_no_write)
+            kept = partial_keys(self._current.view.memtables)
+            with self._fenced_ends():
+                removed = self._expiry.remove(
+                    now_ms,
+                    kept=kept,
+                    change=HeadChange(writer_epoch=self._epoch),
+                    is_limited=True,
+                )
+            if not removed.committed.is_repeat:
+                self.install(removed.committed)
+                note_removed(self._parts, removed)
+                logger.info(
+                    "removed expired rows version=%d rows=%d",
+                    removed.committed.snapshot.version.number,
+                    removed.row_count,
+                )
+        return not removed.is_complete
+
     # What others did
 
     def refresh(self) -> None:
@@ -351,9 +412,11 @@ class LiveWriter:
             BackgroundWork, on_failure=self._parts.failed, has_ended=self._find_out_whether_ended
         )
         flushing = work(f"neve-flush-{name}", [self.flush_once])
-        compacting = work(f"neve-compact-{name}", [self.compact_once])
+        compacting = work(f"neve-compact-{name}", [self.remove_due_once, self.compact_once])
         tending = work(
-            f"neve-upkeep-{name}", [self.refresh_once, *upkeep], idle_seconds=_UPKEEP_SECONDS
+            f"neve-upkeep-{name}",
+            [self.refresh_once, self.expire_due_once, *upkeep],
+            idle_seconds=_UPKEEP_SECONDS,
         )
         beside = [tending]
         if self._options.flush_seconds is not None:
@@ -499,6 +562,10 @@ class LiveWriter:
         ended = self._ended
         if ended is not None:
             raise type(ended)(ended.message, path=ended.path, hint=ended.hint)
+
+
+def _no_write() -> None:
+    """Write nothing: a write that does this ends when every write before it is visible."""
 
 
 def _unheard(_rows: int) -> None:

@@ -10,14 +10,18 @@ writable. On a full disk, work that frees space uses the space that the log has 
 
     compact    plan ──► executor ──► one commit ──► plan again
                a plan whose inputs others changed is void, and is made again
+               before, rows that have expired are removed (`neve.engine.row_expiry`)
 
 JOBS-K1  A job announces its files before it writes the first one, and its commit withdraws the
          announcement: no collector deletes files that are about to be committed.
 JOBS-K2  The Version that is rewritten or read is leased, and the lease renewed, until the end.
 JOBS-K3  Files that were never announced may be a live writer's flush: they are swept only while no
          writer can make any, because it waits or because its lock is held.
+JOBS-K4  Rows that have expired are removed by the live writer, or while its lock is held and the
+         log was read: both know the rows that unflushed partial writes need (EXPIRY-1).
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -30,6 +34,7 @@ from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
 from neve.engine.rewrite import Execution, Rewrite, note_compacted
+from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys
 from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
@@ -49,8 +54,9 @@ from neve.engine.verification import (
     refuse_problems,
     verify_table,
 )
-from neve.errors import Fenced, InvalidArgument, NeveError, NotPublished, StorageFull
+from neve.errors import Corruption, Fenced, InvalidArgument, NeveError, NotPublished, StorageFull
 from neve.jobs.run import JobBase
+from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange
@@ -60,6 +66,8 @@ from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.table.table_context import TableParts, append_files_of
+
+logger = logging.getLogger(__name__)
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0
@@ -102,6 +110,7 @@ class Maintenance(ABC):
         _check_progress(progress)
         remote = None if isinstance(executor, str) else executor
         self._begin()
+        self._remove_expired()
         done = 0
         counting = Lock()
 
@@ -163,9 +172,13 @@ class Maintenance(ABC):
     ) -> ExpireReport:
         """Remove old Versions from the history; `collect_garbage` deletes their files.
 
-        Arguments replace the table's retention; with both, a Version stays if either keeps it.
+        Rows that have expired are removed first, so that their files can go too. Arguments replace
+        the table's retention; with both, a Version stays if either keeps it.
         """
         asked = retained(keep_last=keep_last, older_than_ms=older_than_ms)
+        # It needs a little space, and the rest frees some.
+        with suppress(StorageFull):
+            self._remove_expired()
         self._release_unread()
         return self._with_room(lambda: self._upkeep().expire(**asked))
 
@@ -205,6 +218,10 @@ class Maintenance(ABC):
     @abstractmethod
     def _begin(self) -> None:
         """Commit rows that should be compacted."""
+
+    @abstractmethod
+    def _remove_expired(self) -> None:
+        """Commit the removal of all rows that have expired by now."""
 
     def _compacting(self) -> AbstractContextManager[None]:
         """Keep other compactions of this process out."""
@@ -296,6 +313,10 @@ class LiveMaintenance(Maintenance):
 
     def _begin(self) -> None:
         self.flush()
+
+    def _remove_expired(self) -> None:
+        while self._engine.writer.remove_expired_once():
+            pass
 
     def _compacting(self) -> AbstractContextManager[None]:
         return self._engine.writer.compacting()
@@ -389,6 +410,36 @@ class CommittedMaintenance(Maintenance):
 
     def _begin(self) -> None:
         """Flush nothing: all rows are committed."""
+
+    def _remove_expired(self) -> None:
+        parts = self._parts
+        schema_id = parts.versions.snapshot_latest().head.schema_id
+        if parts.definitions.schema(schema_id).rules.ttl is None:
+            return
+        with self._alone() as is_alone:
+            if not is_alone:
+                return
+            now_ms = parts.clock.now_ms()
+            try:
+                kept = self._logged_partial_keys()
+            except Corruption as error:
+                logger.warning("left expired rows table=%s cause=%s", parts.paths.table_id, error)
+                return
+            with self._base() as base, self._announced(base.run) as intent_id:
+                removed = RowExpiry(base.files, self._committer).remove(
+                    now_ms, kept=kept, change=HeadChange(intent_id=intent_id)
+                )
+        note_removed(parts, removed)
+
+    def _logged_partial_keys(self) -> list[KeyArray]:
+        """Return the keys of partial writes that are only in the log."""
+        if append_files_of(self._parts.objects) is None:
+            return []
+        reader = TableEngine(self._parts, self._options, read_only=True)
+        try:
+            return partial_keys(reader.current.view.memtables)
+        finally:
+            reader.close()
 
     def _release_unread(self) -> None:
         """Do nothing: no Version is held between two calls."""

@@ -198,6 +198,10 @@ class Memtable:
             return None
         return found.given.with_more(more)
 
+    def partial_keys(self) -> list[KeyArray]:
+        """Return the keys of writes that have some partial rows; overwritten ones included."""
+        return [batch.keys for batch in self._journal.batches if batch.given is not None]
+
     def get(self, key: bytes) -> Found | None:
         """Return the newest change of a key, None when there is none here."""
         change = self._rows.get(key)

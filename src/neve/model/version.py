@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
+from typing import Final
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile, PartitionValue, VectorRef, WalSegmentRef
@@ -85,6 +86,10 @@ class FileOrder:
 
 def _place_of(file: DataFile) -> Place:
     return file.level, file.spec_id, file.partition
+
+
+EXPIRED_ROWS: Final = "expired-rows"
+"""In the summary of a Version that removes rows because they have expired: how many. On disk."""
 
 
 class Operation(StrEnum):

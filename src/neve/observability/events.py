@@ -4,6 +4,7 @@
     flushed     version, rows, seconds                  rows of the log became a Version
     compacted   version, reason, files, rows            files were rewritten
     expired     versions                                Versions were expired
+    expired     version, rows                           rows past their time to live were removed
     collected   files, bytes                            garbage was deleted
     failed      step, cause                             background work is stuck
     closed                                              the handle was closed

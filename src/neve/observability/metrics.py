@@ -39,6 +39,9 @@ COMPACTED_BYTES = Metric("neve.engine.compacted_bytes", "bytes", "bytes that com
 STALL_SECONDS = Metric(
     "neve.engine.stall_seconds", "seconds", "time writers waited for background work to catch up"
 )
+ROWS_EXPIRED = Metric(
+    "neve.engine.rows_expired", "rows", "rows removed because their time to live had passed"
+)
 GARBAGE_FILES = Metric("neve.engine.garbage_files", "files", "files deleted as garbage")
 PUBLISHES = Metric("neve.engine.publishes", "times", "times a table was published to other engines")
 PUBLISH_SECONDS = Metric("neve.engine.publish_seconds", "seconds", "time spent in publishing")
@@ -80,6 +83,7 @@ ALL_METRICS = (
     COMPACTED_ROWS,
     COMPACTED_BYTES,
     STALL_SECONDS,
+    ROWS_EXPIRED,
     GARBAGE_FILES,
     PUBLISHES,
     PUBLISH_SECONDS,

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from neve.model.data_file import DataFile
-from neve.model.version import Operation, Version, VersionEdit
+from neve.model.version import EXPIRED_ROWS, Operation, Version, VersionEdit
 
 # The most rows that a group marks; they are held at once.
 _GROUP_ROWS: Final = 131_072
@@ -56,6 +56,8 @@ class CommitChanges:
     """Files with rows that the Version after has."""
     drops_equal: bool
     """Whether a row that was removed and added unchanged does not count as a change."""
+    is_expiry: bool = False
+    """Whether the rows were removed because they had expired."""
 
 
 def grouped(commits: Iterable[CommitChanges]) -> Iterator[list[CommitChanges]]:
@@ -130,6 +132,7 @@ def plan_changes(before: Version | None, edit: VersionEdit, after: Version) -> C
         taken=tuple(taken),
         brought=tuple(brought),
         drops_equal=operation is Operation.ROLLBACK,
+        is_expiry=EXPIRED_ROWS in edit.facts.summary,
     )
 
 

@@ -11,6 +11,7 @@ For each commit, in the order of commits:
         added     a  b  e  f           a  insert    d  delete    …
 
 3. For an update the row before comes first. After a rollback, equal rows are left out.
+4. In a table whose rows expire, one more column says of each delete whether the row had expired.
 
 CHANGES-1  Within a commit, rows are ordered by key.
 CHANGES-2  No window holds more than a block of rows of each run, and one of small blocks, for any
@@ -34,12 +35,14 @@ from neve.keys.order import paired_order
 from neve.model.arrow_types import ArrowField
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
+from neve.model.schema_view import ArrowArray
 from neve.read.change_plan import CommitChanges
 from neve.read.change_rows import ChangeRows
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+EXPIRED: Final = "_expired"
 
 _DELETE, _INSERT, _BEFORE, _AFTER = range(4)
 _WORDS: Final = ("delete", "insert", "update_preimage", "update_postimage")
@@ -51,15 +54,18 @@ _Codes = npt.NDArray[np.int8]
 
 
 def feed_schema(schema: TableSchema) -> pa.Schema:
-    """Return the columns of a feed: those of the table, and three that say what happened.
+    """Return the columns of a feed: those of the table, and those that say what happened.
 
-    Raises SchemaMismatch when the table has a column of such a name.
+    They are three, and a fourth where rows expire. Raises SchemaMismatch when the table has a
+    column of such a name.
     """
     added: list[ArrowField] = [
         pa.field(CHANGE_TYPE, pa.string(), nullable=False),
         pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
         pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC"), nullable=False),
     ]
+    if schema.rules.ttl is not None:
+        added.append(pa.field(EXPIRED, pa.bool_(), nullable=False))
     for field in added:
         if field.name in schema.arrow_schema.names:
             raise SchemaMismatch(
@@ -146,23 +152,27 @@ def _encoded(rows: pa.Table, codec: RowCodec) -> list[bytes]:
 
 
 class _Labels:
-    """The three columns that say what happened, for the rows of one commit."""
+    """The columns that say what happened, for the rows of one commit."""
 
-    __slots__ = ("_schema", "_timestamp", "_version")
+    __slots__ = ("_is_expiry", "_schema", "_timestamp", "_version")
 
     def __init__(self, commit: CommitChanges, schema: pa.Schema) -> None:
         self._schema = schema
+        self._is_expiry = pa.scalar(commit.is_expiry)
         self._version = pa.scalar(commit.version, pa.int64())
         self._timestamp = pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC"))
 
     def on(self, table: pa.Table, codes: _Codes | int) -> pa.Table:
         """Append the labels to the columns of rows."""
         count = table.num_rows
-        labels = [
+        labels: list[ArrowArray] = [
             _words(codes, count),
             pa.repeat(self._version, count),
             pa.repeat(self._timestamp, count),
         ]
+        if len(self._schema) > table.num_columns + len(labels):
+            # A commit that removes expired rows does nothing else.
+            labels.append(pa.repeat(self._is_expiry, count))
         return pa.table([*table.columns, *labels], schema=self._schema)
 
 

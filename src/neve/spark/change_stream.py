@@ -23,13 +23,21 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    LongType,
+    StringType,
+    StructField,
+    TimestampType,
+)
 
 from neve.catalog.stored_table import StoredTable
 from neve.catalog.table import open_table_of
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
 from neve.manifest.leases import HeldLease
-from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from neve.model.schema import TableSchema
+from neve.model.schema_view import ArrowArray
+from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, EXPIRED
 from neve.spark.read_plan import LEASE_SECONDS
 from neve.spark.row_form import spark_batch
 from neve.spark.source_reader import PinnedTable
@@ -37,7 +45,11 @@ from neve.table.schema_mapping import SchemaMapping
 
 _TASKS_MAX: Final = 8
 _VERSION: Final = "version"
-_FEED_NAMES: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+_FEED_FIELDS: Final = (
+    StructField(CHANGE_TYPE, StringType()),
+    StructField(COMMIT_VERSION, LongType()),
+    StructField(COMMIT_TIMESTAMP, TimestampType()),
+)
 
 Offset = dict[str, int]
 
@@ -50,10 +62,10 @@ class VersionsPartition(InputPartition):
     until: int
 
 
-def feed_fields() -> StructType:
+def feed_fields(schema: TableSchema) -> list[StructField]:
     """Return the columns that a feed adds to those of the table."""
-    types = (StringType(), LongType(), TimestampType())
-    return StructType([StructField(*each) for each in zip(_FEED_NAMES, types, strict=True)])
+    expired = [StructField(EXPIRED, BooleanType())] if schema.rules.ttl is not None else []
+    return [*_FEED_FIELDS, *expired]
 
 
 def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -62,7 +74,8 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
         return  # what Spark makes up when there is nothing to read
     target = pinned.schema
     chosen = pinned.chosen
-    names = (*chosen.names, *_FEED_NAMES)
+    names = chosen.names
+    added = [field.name for field in feed_fields(target)]
     with (
         pinned.address.catalog() as lake,
         lake.table(pinned.address.name, read_only=True) as table,
@@ -76,8 +89,17 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
             given = chosen.given(pa.Table.from_batches([rows]))
             columns = [column.combine_chunks() for column in given.columns]
             moments = batch.column(COMMIT_TIMESTAMP).cast(pa.timestamp("us", tz="UTC"))
-            facts = [batch.column(CHANGE_TYPE), batch.column(COMMIT_VERSION), moments]
-            yield spark_batch(pa.RecordBatch.from_arrays([*columns, *facts], list(names)))
+            facts: list[ArrowArray] = [
+                batch.column(CHANGE_TYPE),
+                batch.column(COMMIT_VERSION),
+                moments,
+            ]
+            if EXPIRED in added:
+                # Under an older schema without a time to live, no row had expired.
+                has_it = EXPIRED in batch.schema.names
+                no_row = pa.repeat(pa.scalar(False), batch.num_rows)
+                facts.append(batch.column(EXPIRED) if has_it else no_row)
+            yield spark_batch(pa.RecordBatch.from_arrays([*columns, *facts], [*names, *added]))
 
 
 def schema_id_at(stored: StoredTable, number: int) -> int:

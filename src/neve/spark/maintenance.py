@@ -156,8 +156,7 @@ def expire(
     older_than_ms = None if older_than is None else past_moment_ms(older_than, SystemClock())
     with _opened(location, name, storage_options) as (table, committed):
         report = committed.expire(keep_last=keep_last, older_than_ms=older_than_ms)
-        if report.expired_versions:
-            table.refresh().publish_committed()
+        table.refresh().publish_committed()
         return report
 
 

@@ -128,7 +128,7 @@ def go_on(world: World, rng: Random) -> None:
     """Everything works on whatever was found."""
     write_on(world, rng)
     world.check_rows()
-    world.clock.advance(HOURS_2)  # leases of the dead have ended
+    world.pass_time(HOURS_2)  # leases of the dead have ended
     world.table.collect_garbage(dry_run=False)
     world.forget_files()
     world.check_versions()

@@ -67,8 +67,9 @@ class Draft:
             self.changes.append(Added(name, default))
 
     def drop(self) -> None:
-        divided = {field.source_id for field in self.spec.fields}
-        free = [column for column in self._others if column.field_id not in divided]
+        needed = {field.source_id for field in self.spec.fields}
+        needed.update(self.evolution.schema.rules.uses)
+        free = [column for column in self._others if column.field_id not in needed]
         if free and len(self._others) > OTHERS_MIN:
             name = self.rng.choice(free).name
             self.evolution.drop_column(name)

@@ -21,6 +21,11 @@ MOMENT: Final = pa.timestamp("us", tz="UTC")
 NARROW_DECIMAL: Final = pa.decimal128(9, 2)
 WIDE_DECIMAL: Final = pa.decimal128(18, 2)
 
+TICK: Final = dt.timedelta(seconds=100)
+"""Times of rows that expire are whole ticks, and time passes by ticks."""
+TIME_TO_LIVE: Final = 2.5 * TICK
+"""Rows expire between two ticks, and never during a step that takes a few seconds."""
+
 Matches = Callable[[Row], bool]
 
 
@@ -41,6 +46,7 @@ class Shape:
     keys: Sequence[Key]
     other_columns: Mapping[str, pa.DataType] = field(default_factory=_columns)
     partition_by: tuple[str, ...] = ()
+    ttl: tuple[str, dt.timedelta] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -84,6 +90,14 @@ SHAPES: Final = (
         _columns(at=MOMENT, price=NARROW_DECIMAL),
         partition_by=("day(at)", "bucket(2, id)"),
     ),
+    Shape(
+        "expiring",
+        {"id": pa.int64()},
+        _NUMBERS[::2],
+        _columns(at=MOMENT),
+        partition_by=("hour(at)",),
+        ttl=("at", TIME_TO_LIVE),
+    ),
 )
 
 
@@ -119,6 +133,17 @@ def drawn_row(schema: TableSchema, key: Key, rng: Random) -> Row:
         is_null = column.nullable and rng.random() < 0.25
         row[column.name] = None if is_null else value_of(column.type, rng)
     return row
+
+
+def time_near(now_ms: int, rng: Random) -> dt.datetime:
+    """Draw the time of a row that expires soon, or has expired."""
+    return tick_at(now_ms) + rng.randrange(-3, 2) * TICK
+
+
+def tick_at(now_ms: int) -> dt.datetime:
+    """Return the last tick before a time."""
+    ticks = dt.timedelta(milliseconds=now_ms) // TICK
+    return dt.datetime.fromtimestamp(0, dt.UTC) + ticks * TICK
 
 
 def other_columns(schema: TableSchema) -> list[Column]:

@@ -16,7 +16,14 @@ from neve.model.data_file import DataFile
 from neve.testing.model_table import Key
 from tests.crash.disk_trouble import MortalDisk, ProcessKilled
 from tests.crash.engine_drafts import Draft
-from tests.crash.engine_rows import Violation, condition, expect, other_columns
+from tests.crash.engine_rows import (
+    TICK,
+    Violation,
+    condition,
+    expect,
+    other_columns,
+    tick_at,
+)
 from tests.crash.engine_world import FEED, OPTIONS, World
 
 YOUNG_FILES_OF_A_RACE: Final = 3
@@ -139,11 +146,8 @@ def evolve(world: World, rng: Random) -> None:
 
 def flush(world: World, _rng: Random) -> None:
     number = world.table.flush()
-    expect(
-        world.plain_rows(world.table._open.engine.current.view.files.version),
-        world.model.rows,
-        "flush",
-    )
+    stored = world.plain_rows(world.table._open.engine.current.view.files.version)
+    expect(world.unexpired(stored), world.model.rows, "flush")
     if number != world.table.version:
         raise Violation(f"flush gave {number}, the table is at {world.table.version}")
 
@@ -191,7 +195,7 @@ def repartition(world: World, rng: Random) -> None:
     left = [file.path for file in version.files.values() if file.spec_id != spec.spec_id]
     if left:
         raise Violation(f"a full compaction left {left} in partitions of another spec")
-    expect(world.plain_rows(version), world.model.rows, "repartition")
+    expect(world.unexpired(world.plain_rows(version)), world.model.rows, "repartition")
 
 
 def tag(world: World, rng: Random) -> None:
@@ -225,7 +229,7 @@ def consume(world: World, rng: Random) -> None:
 def rollback(world: World, rng: Random) -> None:
     world.check_versions()
     to = rng.choice(sorted(world.model.versions))
-    with world.changing(world.model.at_present(to)):
+    with world.changing(world.unexpired(world.model.at_present(to))):
         world.table.rollback(to)
 
 
@@ -241,6 +245,38 @@ def expire(world: World, rng: Random) -> None:
 def collect_garbage(world: World, _rng: Random) -> None:
     world.table.collect_garbage(dry_run=False)
     world.forget_files()
+
+
+def pass_time(world: World, _rng: Random) -> None:
+    """Let rows expire, where they do."""
+    if world.shape.ttl is not None:
+        world.pass_time()
+
+
+def remove_expired(world: World, rng: Random) -> None:
+    """Let rows expire, and remove those that have."""
+    pass_time(world, rng)
+    while world.table._open.engine.writer.remove_expired_once():
+        pass
+
+
+def prolong(world: World, rng: Random) -> None:
+    """Give rows that expire next a later time, by partial writes, and remove expired rows."""
+    name, after = world.model.time_column, world.model.copy()
+    if name is None:
+        return
+    later = world.clock.now_ms() + int(TICK.total_seconds() * 1_000)
+    expiring = after.rows.keys() - after.unexpired(after.rows, later).keys()
+    rows = [{**after.rows[key], name: tick_at(later)} for key in sorted(expiring)]
+    after.upsert_columns(rows, [name])
+    if rows:
+        with world.changing(after.rows):
+            world.table.upsert(
+                [{each: row[each] for each in (*after.primary_key, name)} for row in rows],
+                columns=[name],
+            )
+    remove_expired(world, rng)
+    flush(world, rng)
 
 
 def give_back_space(world: World, _rng: Random) -> None:
@@ -360,6 +396,9 @@ WORK: Final[Mapping[Step, int]] = {
     consume: 1,
     expire: 1,
     collect_garbage: 2,
+    pass_time: 2,
+    remove_expired: 2,
+    prolong: 2,
     give_back_space: 1,
     reopen: 1,
 }

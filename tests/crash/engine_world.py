@@ -4,6 +4,9 @@ A world knows every state its rows were in, so that whatever a Version or a reco
 can be looked up: it is one of them or it is wrong. The step under way is announced before it
 begins; when the power goes in it, the table may be found as before the step or as after it. That
 holds for rows and for the table's definition: its columns and how it is divided.
+
+Where rows expire, the model forgets them as time passes, and the table may hold them for longer:
+what a Version holds is compared without the rows that had expired when it was committed.
 """
 
 from collections.abc import Iterator
@@ -24,12 +27,14 @@ from neve.testing.model_table import Key, ModelTable, Row, Rows
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.crash.engine_drafts import Draft
 from tests.crash.engine_rows import (
+    TICK,
     Shape,
     Violation,
     drawn_row,
     expect,
     other_columns,
     rows_by_key,
+    time_near,
 )
 
 ROOT: Final = "/srv/lake"
@@ -68,7 +73,7 @@ class World:
         self.disk = disk
         self.seed = seed
         self.options = OPTIONS
-        self.model = ModelTable(shape.primary_key)
+        self.model = ModelTable(shape.primary_key, ttl=shape.ttl)
         self.states: list[tuple[int, Rows]] = [(0, {})]
         """Every state that the rows were in, each with the age of its columns."""
         self.pending: Rows | None = None
@@ -107,6 +112,7 @@ class World:
                 self.shape.schema,
                 self.shape.primary_key,
                 partition_by=self.shape.partition_by,
+                ttl=self.shape.ttl,
                 options=options,
             )
             _ = self._table._open.engine
@@ -169,6 +175,7 @@ class World:
     @contextmanager
     def changing(self, after: Rows, *, batch: int | None = None) -> Iterator[None]:
         """Announce what the rows are after the call that follows, and note that it answered."""
+        after = self.unexpired(after)  # a row may be written after its time
         self.pending, self.pending_batch = after, batch
         yield
         self.settle(after)
@@ -205,7 +212,11 @@ class World:
     def row(self, rng: Random, key: Key | None = None) -> Row:
         """Draw a row that has every column."""
         key = rng.choice(self.shape.keys) if key is None else key
-        return drawn_row(self.table.schema, key, rng)
+        row = drawn_row(self.table.schema, key, rng)
+        name = self.model.time_column
+        if name is not None and rng.random() < 0.9:
+            row[name] = time_near(self.clock.now_ms(), rng)
+        return row
 
     def less(self, row: Row, rng: Random) -> tuple[Row, Row]:
         """Leave some columns out of a row; gives what is left, and what is stored."""
@@ -215,6 +226,24 @@ class World:
             if may_be_missing and rng.random() < 0.2:
                 del given[column.name]
         return given, self.model.with_defaults(given, row)
+
+    def pass_time(self, seconds: float = TICK.total_seconds()) -> None:
+        """Let some time pass, after which other rows have expired."""
+        self.clock.advance(seconds)
+        self.settle(self.unexpired(self.model.rows))
+        self.table._open.engine.leases.renew_once()
+
+    def unexpired(self, rows: Rows) -> Rows:
+        """Rows that the table shows now, of rows with the current columns."""
+        return self.model.unexpired(rows, self.clock.now_ms())
+
+    def seen_at(self, version: Version) -> Rows:
+        """Rows that a retained Version shows: those it had when it was committed."""
+        return self.model.unexpired(
+            self.model.at(version.number),
+            version.facts.timestamp_ms,
+            age=self.model.age_of(version.number),
+        )
 
     # Checking
 
@@ -279,7 +308,7 @@ class World:
             elif version.number > self.model.version:
                 # A schema's number is that of the schemas before it.
                 age = version.facts.schema_id
-                self.newest_state = self._find_state(rows, age, version.number)
+                self.newest_state = self._find_state(rows, age, version)
                 self.model.note(version.number, rows, age=age)
             else:
                 raise Violation(f"version {version.number} had expired, and is back")
@@ -343,15 +372,23 @@ class World:
         if applied != self.batch:
             raise Violation(f"the last batch is {applied}, not {self.batch}")
 
-    def _find_state(self, rows: Rows, age: int, number: int) -> int:
+    def _find_state(self, stored: Rows, age: int, version: Version) -> int:
+        number, moment = version.number, version.facts.timestamp_ms
         if age > self.model.age:
             raise Violation(f"version {number} has schema {age}, which nobody made")
+
+        def seen(rows: Rows) -> Rows:
+            return self.model.unexpired(rows, moment, age=age)
+
+        rows = seen(stored)
         for place in range(self.newest_state, len(self.states)):
             age_then, state = self.states[place]
             # What was written before an evolution may be committed after it.
-            if age_then <= age and self.model.evolved(state, since=age_then, until=age) == rows:
+            if age_then > age:
+                continue
+            if seen(self.model.evolved(state, since=age_then, until=age)) == rows:
                 return place
-        if self.pending is not None and self.evolving is None and self.pending == rows:
+        if self.pending is not None and self.evolving is None and seen(self.pending) == rows:
             return len(self.states) - 1
         raise Violation(f"version {number} shows rows as they never were: {sorted(rows)}")
 

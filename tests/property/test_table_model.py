@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,8 +24,12 @@ from neve.jobs.maintenance import rollback_edit
 from neve.manifest.leases import Leases
 from neve.manifest.writer_state import Consumer
 from neve.memtable.memtable import Memtable
+from neve.model.bound_predicate import BoundPredicate
+from neve.model.pruning import ColumnFacts, Match, match
+from neve.model.row_rules import Cutoff
 from neve.model.version import Version, VersionEdit
 from neve.read.change_plan import CommitChanges, plan_changes
+from neve.read.filters import Flags
 from neve.read.memory_rows import MemoryRows
 from neve.storage.local_store import LocalStore
 from neve.testing.model_table import Key, Row, Rows, scan_rows
@@ -41,7 +46,7 @@ from tests.gates import Gate
 
 OPERATIONS_PER_LIFE: Final = 120
 SNAPSHOTS_MAX: Final = 3
-LABELS: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+LABELS: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "_expired"})
 READS: Final = 6
 GETS: Final = 20
 
@@ -215,14 +220,15 @@ def travel(machine: Machine, rng: Random) -> None:
     """Read an old Version by its number, and a tagged one by its tag."""
     machine.check_versions()
     number = rng.choice(sorted(machine.model.versions))
+    seen = {version.number: machine.seen_at(version) for version in machine.retained()}
     with machine.table.at(version=number) as old:
-        rows = machine.model.at(number)
+        rows = seen[number]
         expect(shown(old), rows, f"at version {number}")
         machine.read(old, rows, rng)
     tagged = machine.model.tags.get("kept")
     if tagged is not None:
         with machine.table.at(tag="kept") as old:
-            expect(shown(old), machine.model.at(tagged), "tag")
+            expect(shown(old), seen[tagged], "tag")
     with pytest.raises(NotFound):
         machine.table.at(tag="never given")
 
@@ -457,6 +463,29 @@ def expires_what_consumers_have_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "holds", lambda _consumer, _head, _now_ms: False)
 
 
+def removes_rows_that_partial_writes_need(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("neve.engine.live_writer.partial_keys", lambda _memtables: [])
+
+
+def merges_partial_writes_with_expired_rows(patch: pytest.MonkeyPatch) -> None:
+    def none_expired(_cutoff: Cutoff, rows: pa.Table) -> Flags:
+        return np.zeros(rows.num_rows, np.bool_)
+
+    patch.setattr(Cutoff, "expired_flags", none_expired)
+
+
+def removes_rows_with_the_others_of_their_file(patch: pytest.MonkeyPatch) -> None:
+    def some(asked: BoundPredicate, facts: Mapping[int, ColumnFacts]) -> Match:
+        return Match.ALWAYS if match(asked, facts) is not Match.NEVER else Match.NEVER
+
+    patch.setattr("neve.engine.row_expiry.match", some)
+
+
+OF_EXPIRY: Final = (
+    removes_rows_that_partial_writes_need,
+    merges_partial_writes_with_expired_rows,
+    removes_rows_with_the_others_of_their_file,
+)
 BUGS: Final = (
     flushes_without_marking,
     compacts_over_marks_that_came_meanwhile,
@@ -471,6 +500,7 @@ BUGS: Final = (
     tells_of_compactions,
     tells_of_no_deletes,
     expires_what_consumers_have_not_read,
+    *OF_EXPIRY,
 )
 
 
@@ -480,7 +510,9 @@ def test_a_table_with_a_planted_bug_does_not_agree_with_its_model(
 ) -> None:
     bug(monkeypatch)
 
-    for seed in range(LIVES_TO_FIND_A_BUG):
+    expiring = next(place for place, shape in enumerate(SHAPES) if shape.ttl is not None)
+    first, pace = (expiring, len(SHAPES)) if bug in OF_EXPIRY else (0, 1)
+    for seed in range(first, LIVES_TO_FIND_A_BUG, pace):
         machine = Machine(seed)
         try:
             live(machine, Random(seed), OPERATIONS_PER_LIFE)

@@ -15,10 +15,17 @@ then.
 Rows are never changed in place, so copies of the dict are snapshots. A Version keeps the columns of
 its time. Its age is the number of evolutions before it; rows of one age are converted to a later
 one, never back.
+
+A model with a time to live forgets rows that have expired when it is told the time. Its Versions
+keep what they hold: `unexpired` returns what readers of a time see of it.
+
+    model = ModelTable(["id"], ttl=("ts", timedelta(hours=1)))
+    model.pass_time(clock.now_ms())
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 Row = dict[str, object]
 Key = tuple[object, ...]
@@ -63,9 +70,14 @@ ColumnChange = Added | Dropped | Renamed | DefaultSet
 class ModelTable:
     """Rows by key, and the rows of every retained Version; for one thread."""
 
-    def __init__(self, primary_key: Sequence[str]) -> None:
-        """Begin like a new table: Version 1 has no rows."""
+    def __init__(
+        self, primary_key: Sequence[str], *, ttl: tuple[str, timedelta] | None = None
+    ) -> None:
+        """Begin like a new table: Version 1 has no rows. `ttl` is a column and a duration."""
         self.primary_key = tuple(primary_key)
+        self.time_to_live = None if ttl is None else ttl[1]
+        self._time_columns = [] if ttl is None else [ttl[0]]
+        """Names of the column that rows expire by, by age."""
         self.rows: Rows = {}
         self.versions: dict[int, Rows] = {1: {}}
         """Rows of each retained Version, with the columns of its time."""
@@ -84,6 +96,8 @@ class ModelTable:
     def copy(self) -> "ModelTable":
         """Return an independent copy."""
         other = ModelTable(self.primary_key)
+        other.time_to_live = self.time_to_live
+        other._time_columns = list(self._time_columns)
         other.rows = dict(self.rows)
         other.versions = dict(self.versions)
         other.tags = dict(self.tags)
@@ -153,6 +167,8 @@ class ModelTable:
     def evolve(self, changes: Iterable[ColumnChange]) -> None:
         """Change columns, one change after another; keys of rows stay as they are."""
         evolution = tuple(changes)
+        if self._time_columns:
+            self._time_columns.append(_renamed(self._time_columns[-1], evolution))
         for change in evolution:
             match change:
                 case Added(name, default) | DefaultSet(name, default):
@@ -172,6 +188,33 @@ class ModelTable:
         for evolution in self.evolutions[since:until]:
             rows = {key: _turned(row, evolution) for key, row in rows.items()}
         return rows
+
+    # Time
+
+    @property
+    def time_column(self) -> str | None:
+        """Current name of the column that rows expire by; None when they do not expire."""
+        return self._time_columns[-1] if self._time_columns else None
+
+    def unexpired(self, rows: Rows, now_ms: int, *, age: int | None = None) -> Rows:
+        """Return rows without those that have expired at a time; they have the columns of an age.
+
+        Rows expire when their time to live has passed since the time in their column, which has a
+        time zone; NULL never does.
+        """
+        if self.time_to_live is None:
+            return rows
+        name = self._time_columns[self.age if age is None else age]
+        now = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now_ms)
+        return {
+            key: row
+            for key, row in rows.items()
+            if not isinstance(moment := row[name], datetime) or moment + self.time_to_live > now
+        }
+
+    def pass_time(self, now_ms: int) -> None:
+        """Forget the rows that have expired; Versions keep theirs."""
+        self.rows = self.unexpired(self.rows, now_ms)
 
     # Versions
 
@@ -246,6 +289,13 @@ class ModelTable:
 
 def _part(row: Mapping[str, object], names: Sequence[str]) -> Row:
     return {name: row[name] for name in names}
+
+
+def _renamed(name: str, evolution: Iterable[ColumnChange]) -> str:
+    for change in evolution:
+        if isinstance(change, Renamed) and change.old == name:
+            name = change.new
+    return name
 
 
 def _turned(row: Row, evolution: Iterable[ColumnChange]) -> Row:

@@ -1,5 +1,7 @@
 """The model of a table: rows by key, and what they were at each Version."""
 
+from datetime import UTC, datetime, timedelta
+
 from neve.testing.model_table import Added, DefaultSet, Dropped, ModelTable, Renamed, Row
 
 
@@ -152,3 +154,21 @@ def test_a_copy_evolves_on_its_own() -> None:
     assert (model.age, other.age) == (0, 1)
     assert model.defaults == {}
     assert model.rows == {(1,): row(1)}
+
+
+def test_rows_expire_when_time_passes_and_versions_keep_them() -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    model = ModelTable(["id"], ttl=("ts", timedelta(hours=1)))
+    model.upsert([{"id": 1, "ts": start}, {"id": 2, "ts": None}])
+    model.commit(2)
+    model.evolve([Renamed("ts", "at")])
+    an_hour_later = int(start.timestamp() * 1_000) + 3_600_000
+
+    model.pass_time(an_hour_later - 1)
+    assert set(model.rows) == {(1,), (2,)}
+    model.pass_time(an_hour_later)
+
+    assert model.rows == {(2,): {"id": 2, "at": None}}
+    assert set(model.at(2)) == {(1,), (2,)}
+    assert set(model.unexpired(model.at(2), an_hour_later, age=0)) == {(2,)}
+    assert model.copy().time_column == "at"

@@ -40,7 +40,7 @@ from neve.iceberg.schema_document import (
 from neve.model.partition_spec import FIRST_FIELD_ID, PartitionIdentity, PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.schema_json import Json, JsonObject
-from neve.model.version import Operation, Version
+from neve.model.version import EXPIRED_ROWS, Operation, Version
 from neve.model.version_summary import DeleteBytes, Totals, VersionChange, shown_counters
 
 OPERATIONS: Final[Mapping[Operation, str]] = {
@@ -51,7 +51,7 @@ OPERATIONS: Final[Mapping[Operation, str]] = {
     Operation.ROLLBACK: "overwrite",
 }
 
-_OWN_WORDS: Final = ("reason", "restored-version")
+_OWN_WORDS: Final = ("reason", "restored-version", EXPIRED_ROWS)
 
 
 def change_summary(

@@ -344,8 +344,8 @@ class Table(KeptInProcess):
     ) -> Snapshot:
         """Return a retained Version to read: by number, by the time it was current, or by a tag.
 
-        A time is an aware datetime, ISO 8601 text, an age such as "2h ago", or milliseconds since
-        1970. Raises NotFound with those that exist.
+        It shows the rows that had not expired when it was committed. A time is an aware datetime,
+        ISO 8601 text, an age such as "2h ago", or milliseconds since 1970. Raises NotFound with those that exist.
         """
         self.refresh()
         found = self._open.at(version, timestamp=timestamp, tag=tag)
@@ -367,7 +367,8 @@ class Table(KeptInProcess):
         """Read the changes of rows after Version `since`, 0 for all, up to `until` or now.
 
         Columns are the table's, as of `until`, and `_change_type` (insert, update_preimage,
-        update_postimage, delete), `_commit_version` and `_commit_timestamp`. Commits come in their
+        update_postimage, delete), `_commit_version` and `_commit_timestamp`. If rows of the table
+        expire, `_expired` says which deletes removed rows that had expired. Commits come in their
         order, rows of a commit by key. Rows that are not flushed are left out. History is kept
         until the reader is read to its end or garbage-collected. Raises NotFound, with the oldest
         Version that is kept, when a part of it has expired.
@@ -512,7 +513,8 @@ class Table(KeptInProcess):
     ) -> int:
         """Flush, then rewrite files until no level needs it; return the current Version.
 
-        `full` rewrites everything. `progress` is called with the rows done and the total.
+        Rows that have expired are removed first. `full` rewrites everything. `progress` is called
+        with the rows done and the total.
         """
         number = self._maintenance.compact(full=full, executor=executor, progress=progress)
         self._open.see_committed()
@@ -523,6 +525,7 @@ class Table(KeptInProcess):
     ) -> ExpireReport:
         """Remove old Versions by the table's retention or the arguments; tagged ones stay.
 
+        Rows that have expired are removed first.
         Versions that readers or consumers of the change feed still need stay too, and the report
         names those that need them.
         On a full disk it uses the space that the log has reserved; the report says if that was not

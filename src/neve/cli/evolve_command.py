@@ -383,7 +383,11 @@ def ttl(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Let rows expire some time after a timestamp column."""
+    """Let rows expire some time after a timestamp column.
+
+    Reads leave expired rows out at once. The writer of the table removes them from time to time,
+    and so does `neve compact`.
+    """
     _check_given(given, is_none=is_none)
     if given and len(given) != len(("column", "duration")):
         raise InvalidArgument(

@@ -242,8 +242,9 @@ def changes(
     """Show the changes to the rows of a table, or write them to FILE.
 
     Changes are in the order of commits, and by key within a commit; the old row of an update comes
-    before the new one. _change_type is insert, update_preimage, update_postimage or delete. Rows
-    that are not flushed yet are not in any version.
+    before the new one. _change_type is insert, update_preimage, update_postimage or delete. In a
+    table whose rows expire, _expired marks deletes of rows that had expired. Rows that are not
+    flushed yet are not in any version.
 
     A consumer is a name whose position the table stores, once all changes are written; if the
     command fails before, the next one shows them again. A new consumer starts after --since;

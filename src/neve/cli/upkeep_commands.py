@@ -66,7 +66,10 @@ def flush(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bo
 def compact(
     *, name: str, full: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Flush, then rewrite small and half-deleted files until the table is in order."""
+    """Flush, then rewrite small and half-deleted files until the table is in order.
+
+    Rows that have expired are removed first.
+    """
     with _written(lake, storage_options, name) as table, progress_bar("compacting rows") as tell:
         before = table.stats()
         number = table.compact(full=full, progress=tell)

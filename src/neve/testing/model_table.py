@@ -16,8 +16,8 @@ Rows are never changed in place, so copies of the dict are snapshots. A Version 
 its time. Its age is the number of evolutions before it; rows of one age are converted to a later
 one, never back.
 
-A model with a time to live forgets rows that have expired when it is told the time. Its Versions
-keep what they hold: `unexpired` returns what readers of a time see of it.
+A model with a time to live forgets expired rows when `pass_time` is called. Its Versions keep what
+they hold: `unexpired` returns what readers of a time see of it.
 
     model = ModelTable(["id"], ttl=("ts", timedelta(hours=1)))
     model.pass_time(clock.now_ms())

@@ -208,8 +208,10 @@ class Table(KeptInProcess):
         that is missing, unknown, or of another type; then nothing is written.
         """
         table = self._open
-        writer = (table.opened or table.engine).writer
-        return writer.write(writer.path.put(row))
+        engine = table.opened or table.engine
+        writer = engine.writer
+        sequence = writer.write(writer.path.put(row))
+        return engine.current.sequence if sequence is None else sequence
 
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the row of its key.
@@ -226,7 +228,7 @@ class Table(KeptInProcess):
         engine = self._open.engine
         writer, sequence = engine.writer, engine.current.sequence
         for prepared in writer.path.upsert(rows):
-            sequence = writer.write(prepared)
+            sequence = writer.write(prepared) or sequence
         return sequence
 
     def apply(
@@ -279,15 +281,17 @@ class Table(KeptInProcess):
 
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; return the sequence number."""
-        writer = self._open.engine.writer
-        return writer.write(writer.path.delete(key))
+        engine = self._open.engine
+        sequence = engine.writer.write(engine.writer.path.delete(key))
+        return engine.current.sequence if sequence is None else sequence
 
     def delete_many(self, keys: object) -> int:
         """Delete the rows of many keys, all or none; return the last sequence number."""
         engine = self._open.engine
         writer = engine.writer
         prepared = writer.path.delete_many(keys)
-        return engine.current.sequence if prepared is None else writer.write(prepared)
+        sequence = None if prepared is None else writer.write(prepared)
+        return engine.current.sequence if sequence is None else sequence
 
     def delete_where(self, filter: Filter) -> int:  # noqa: A002 - the word of `scan`
         """Delete every row that matches a filter, as of one moment.

@@ -9,7 +9,7 @@ When another committer's clean-up has deleted a file of the view, the decision e
 is logged, and is made again on the newest Version.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import isnan
@@ -25,12 +25,12 @@ from neve.engine.row_input import (
     narrowed_batches,
     newest_rows,
 )
+from neve.engine.ruled_writes import RuledPath, add_folded, needs_order, new_given
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
-from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.display import shown
 from neve.model.schema import Column
@@ -50,10 +50,9 @@ from neve.wal.batch_codec import encode_changes
 class _MergedBatch:
     """Rows of a partial write, in the form of the memtable and in that of the log."""
 
-    keys: KeyArray
     rows: pa.RecordBatch
-    given: list[GivenColumns | None]
     logged: PartialRows
+    apply: Callable[[Memtable, int], None]
 
 
 class ConditionalWrites:
@@ -79,7 +78,7 @@ class ConditionalWrites:
 
         if expected is not None:
             path = self._writer.path
-            if path.put(expected).key != path.put(row).key:
+            if path.checked_row(expected).key != path.checked_row(row).key:
                 raise InvalidArgument(
                     "the expected row and the new row have different keys",
                     hint=Wording(Phrase.EXPECTED_ROW),
@@ -88,13 +87,16 @@ class ConditionalWrites:
 
     def _put_decided(self, row: Mapping[str, object], decision: "_Decision") -> int | None:
         writer, current = self._writer, self._engine.current
-        writer.path.put(row)  # reports what is wrong with the row, whatever the table holds
+        writer.path.checked_row(row)  # reports what is wrong with the row, whatever the table holds
 
         def decide() -> PreparedWrite | None:
             # Taken here: a schema change comes before this or after it.
             path = writer.path
+            checked = path.checked_row(row)
+            if not decision(current.view.get(checked.key), path):
+                return None
             write = path.put(row)
-            return write if decision(current.view.get(write.key), path) else None
+            return write() if callable(write) else write
 
         return self._engine.once_more(lambda: writer.write(decide))
 
@@ -129,8 +131,14 @@ class ConditionalWrites:
 
         return self._writer.write(decide)
 
-    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedBatch:
-        rows, keys = newest_rows(batch, way.path.encode_keys(batch))
+    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedBatch | None:
+        keys = way.path.encode_keys(batch)
+        if isinstance(way.path, RuledPath):
+            rows, keys = way.path.admitted(batch, keys, way.schema)
+            if not rows.num_rows:
+                return None
+        else:
+            rows, keys = newest_rows(batch, keys)
         pieces = [
             self._merged(rows.slice(at, MERGED_ROWS_MAX), keys.slice(at, MERGED_ROWS_MAX), way)
             for at in range(0, rows.num_rows, MERGED_ROWS_MAX)
@@ -141,7 +149,7 @@ class ConditionalWrites:
 
         def apply(memtable: Memtable, sequence: int) -> None:
             for each in pieces:
-                memtable.upsert_batch(sequence, each.keys, each.rows, given=each.given)
+                each.apply(memtable, sequence)
                 sequence += each.rows.num_rows
 
         return PreparedBatch(changes, apply)
@@ -154,14 +162,23 @@ class ConditionalWrites:
             raise _without_required(required[0], way.path, keys, places)
         rows = merged(widened(batch, schema), base, places, given=way.field_ids, schema=schema)
         way.path.check_partition(rows)
+        logged = PartialRows(
+            rows.select([*batch.schema.names, *(column.name for column in required)]),
+            tuple(sorted(way.field_ids)),
+        )
+        if schema.rules.merge:
+            given = new_given(keys, places, way.field_ids)
+            fold = partial(add_folded, context=way.path.context, files=view.files)
+            return _MergedBatch(
+                rows,
+                logged,
+                lambda memtable, sequence: fold(memtable, sequence, rows, keys, given),
+            )
+        known = given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version)
         return _MergedBatch(
-            keys,
             rows,
-            given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version),
-            PartialRows(
-                rows.select([*batch.schema.names, *(column.name for column in required)]),
-                tuple(sorted(way.field_ids)),
-            ),
+            logged,
+            lambda memtable, sequence: memtable.upsert_batch(sequence, keys, rows, given=known),
         )
 
 
@@ -180,7 +197,9 @@ class _Narrowing:
         self.path = path
         self.columns = [column.name for column in given]
         self.field_ids = frozenset(column.field_id for column in given)
+        needs_order(self.columns, schema)
         self._codec = path.narrowed_codec(given)
+        self.schema = self._codec.schema
 
     def along(self, path: WritePath) -> "_Narrowing":
         """Return the same under a newer partition spec."""

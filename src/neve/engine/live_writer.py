@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Final, overload
+from typing import Final
 
 from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import pick_all
@@ -30,6 +30,7 @@ from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
+from neve.engine.ruled_writes import path_of
 from neve.engine.snapshot import CurrentView
 from neve.engine.table_options import TableOptions
 from neve.engine.write_buffer import WriteBuffer
@@ -104,18 +105,12 @@ class LiveWriter:
         self._showing = Lock()
         self._ending = Lock()
         # Safe on their own: each is replaced whole.
-        self.path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
+        self.path = self._path_of(current.view.context, claim.spec_id)
         self._unflushed_since: float | None = None
         self._is_roll_due = False  # a full memtable could not be rolled: the next write tries again
         self._ended: NeveError | None = None
 
     # Writing
-
-    @overload
-    def write(self, write: PreparedWrite) -> int: ...
-
-    @overload
-    def write(self, write: Decide) -> int | None: ...
 
     def write(self, write: PreparedWrite | Decide) -> int | None:
         """Write one or many changes that `path` prepared; returns the last sequence number.
@@ -400,7 +395,7 @@ class LiveWriter:
                 self._current.install(snapshot.version, flushed=flushed, is_own=is_own)
                 if is_newer and head.spec_id != self.path.spec.spec_id:
                     context = self._current.view.context
-                    self.path = WritePath(context, self._definitions.spec(head.spec_id))
+                    self.path = self._path_of(context, head.spec_id)
             else:
                 context = self._files.context(head.schema_id)
                 # Rows written under the old schema stay in a separate memtable.
@@ -416,7 +411,10 @@ class LiveWriter:
         self, snapshot: TableSnapshot, context: TableContext, flushed: Memtable | None
     ) -> None:
         self._current.install(snapshot.version, flushed=flushed, context=context)
-        self.path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))
+        self.path = self._path_of(context, snapshot.head.spec_id)
+
+    def _path_of(self, context: TableContext, spec_id: int) -> WritePath:
+        return path_of(context, self._definitions.spec(spec_id), self._current, self._files)
 
     def _check_head(self, snapshot: TableSnapshot) -> None:
         head = snapshot.head

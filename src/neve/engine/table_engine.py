@@ -247,7 +247,8 @@ class TableEngine:
                 check=self.check_open,
                 pin=lambda: self.leases.pinned(view.version),
             ).to_arrow()
-            return writer.path.delete_many(keys)
+            prepared = writer.path.delete_many(keys)
+            return prepared() if callable(prepared) else prepared
 
         sequence = self.once_more(lambda: writer.write(decide))
         return self.current.sequence if sequence is None else sequence

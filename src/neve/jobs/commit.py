@@ -281,7 +281,7 @@ class BulkCommitter:
         """Delete what repeated tasks left, and publish the commit."""
         self._parts.leases.end(run.lease_id)
         vectors = (file.vector.path for file in version.files.values() if file.vector is not None)
-        self._delete_files(run.run, kept=frozenset((*version.files, *vectors)))
+        self._delete_files(run.run, kept=frozenset((*version.files, *version.deletes, *vectors)))
         self._publish(version.number)
 
     def _publish(self, version: int) -> None:

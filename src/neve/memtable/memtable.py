@@ -23,11 +23,12 @@ One writer at a time, any number of readers, no lock between them:
 from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 
 from neve.errors import Closed, InvalidArgument
+from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.memtable.batch_index import INDEX_ROW_BYTES
@@ -64,6 +65,7 @@ class Memtable:
         "_width",
         "applied",
         "byte_count",
+        "deleted_orders",
         "is_frozen",
         "row_readers",
     )
@@ -85,6 +87,8 @@ class Memtable:
         self._view: MemtableView | None = None
         self.applied: dict[str, int] = {}
         """The last batch of each application whose rows are here; replaced whole."""
+        self.deleted_orders: Final[dict[bytes, bytes]] = {}
+        """By key, how new its last delete is, in a table with an order; used by the writer only."""
         # filled by readers, each by one step: readers of single rows of a batch, by its identity
         self.row_readers: Final[dict[int, Callable[[int], dict[str, object]]]] = {}
         # used by the writer only: a key for each change that a newer one hides
@@ -172,9 +176,19 @@ class Memtable:
         assert rows.schema.equals(self._schema.arrow_schema), "rows are normalized"
         self._append(first_sequence, keys, rows, given)
 
-    def delete_batch(self, first_sequence: int, keys: KeyArray) -> None:
-        """Apply the deletes of many keys; key i has sequence `first_sequence + i`."""
+    def delete_batch(
+        self, first_sequence: int, keys: KeyArray, orders: pa.LargeBinaryArray | None = None
+    ) -> None:
+        """Apply the deletes of many keys; key i has sequence `first_sequence + i`.
+
+        `orders` say how new each delete is, in a table with an order.
+        """
         self._append(first_sequence, keys, None)
+        if orders is not None:
+            # One step for all: later changes of these keys are compared one by one.
+            known = cast("list[bytes]", orders.to_pylist())
+            self.deleted_orders.update(zip(key_objects(keys), known, strict=True))
+            self.byte_count += keys.nbytes + orders.nbytes + _NEW_KEY_BYTES * len(keys)
 
     def note_applied(self, sequence: int, application: str, batch: int) -> None:
         """Note that the rows before this sequence are a batch of an application."""

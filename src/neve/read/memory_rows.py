@@ -118,6 +118,7 @@ class MemoryRows:
             view.live_keys(),
             stale,
             schema=table.context.schema,
+            rules=memtable.schema.rules,
         )
 
 

@@ -95,6 +95,8 @@ class TableView:
                     return None
                 row = self._row_in_memory(memtable, found)
                 if isinstance(found, BatchRow) and self.is_stale(found.given):
+                    if memtable.schema.rules.merge:
+                        return self._folded_row(key, sequence)
                     base = self.below(memtable).get_at(key, sequence)
                     return merged_row(row, base, found.given, self.context.schema)
                 return row
@@ -164,9 +166,18 @@ class TableView:
                 search.keys.take(np.array(places)),
                 {given: np.arange(len(places))},
                 schema=self.context.schema,
+                rules=memtable.schema.rules,
             )
             search.add(merged.select(search.names), np.array(places))
         search.places = np.array(unknown, dtype=np.int64)
+
+    def _folded_row(self, key: bytes, sequence: int) -> Row:
+        """Return a row whose columns are folded into those below it."""
+        width = self.context.encoder.width
+        keys = pa.array([key], pa.binary() if width is None else pa.binary(width))
+        rows, _ = self.get_many(cast("KeyArray", keys), sequence)
+        (batch,) = rows.combine_chunks().to_batches()
+        return RowCells(self.context.schema).bind(batch)(0)
 
     def _search_files(self, search: "_Search") -> None:
         places, is_exact = search.places, self.context.words.is_exact

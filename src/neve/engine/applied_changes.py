@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.row_input import Rows, arrow_batches, batches_of
-from neve.engine.ruled_writes import Changes, RuledPath
+from neve.engine.ruled_writes import RuledPath
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import PreparedBatch, WritePath, key_batch
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
@@ -41,6 +41,7 @@ from neve.model.display import listed, shown
 from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
+from neve.table.row_changes import Changes
 from neve.table.row_order import Orders, RowOrder, joined_orders
 
 WRITE: Final = "upsert"
@@ -256,7 +257,7 @@ class AppliedChanges:
     ) -> ApplyOutcome:
         """Write the changes that win, in a table with an order or with merge functions."""
         engine = self._engine
-        feed = ruled_changes(changes, options, path, application)
+        feed = ruled_changes(changes, options, path, path.order, application)
         is_repeat = False
         counts = 0, 0
 
@@ -267,7 +268,7 @@ class AppliedChanges:
                 return None
             kept = path.winners(feed)
             counts = (0, 0) if kept is None else (kept.rows.num_rows, len(kept.deleted))
-            return None if kept is None else path.write_of(kept, feed)
+            return None if kept is None else path.write_of(kept, application)
 
         sequence = engine.once_more(lambda: engine.writer.write(decide))
         if sequence is None:
@@ -318,7 +319,11 @@ def newest_changes(
 
 
 def ruled_changes(
-    changes: Rows, options: ChangeOptions, path: RuledPath, application: tuple[str, int] | None
+    changes: Rows,
+    options: ChangeOptions,
+    path: WritePath,
+    order: RowOrder | None,
+    application: tuple[str, int] | None = None,
 ) -> Changes:
     """Return all changes of a feed, checked, with their orders; raises what is wrong."""
     read = _ArrowChanges if _is_arrow(changes) else _DictChanges
@@ -328,10 +333,10 @@ def ruled_changes(
     arrival = np.concatenate(feed.places)
     by_age = np.argsort(arrival, kind="stable")
     orders: Orders | None = None
-    if path.order is not None:
-        gone = _ordered_deletes(feed.order(), feed.places[1], path.order)
-        own = path.order.of_changes(written, feed.places[0])
-        orders = joined_orders([own, path.order.of_changes(gone, feed.places[1])])
+    if order is not None:
+        gone = _ordered_deletes(feed.order(), feed.places[1], order)
+        own = order.of_changes(written, feed.places[0])
+        orders = joined_orders([own, order.of_changes(gone, feed.places[1])])
     elif options.order_by and len(arrival):
         by_age = np.lexsort((arrival, _ranks(feed.order())[arrival]))
     return Changes(

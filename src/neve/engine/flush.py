@@ -60,6 +60,8 @@ class FlushTarget:
     format: FileFormat
     segments: tuple[WalSegmentRef, ...]
     """Where the changes of the memtable are logged."""
+    compares: bool
+    """Whether others may have committed rows that are newer, in a table with an order."""
     head_change: HeadChange
 
 
@@ -141,6 +143,8 @@ class Flush:
                 superseded=view.keys(),
                 deletes=remembered_in(memtable, view),
             )
+            if target.compares:
+                changes = self._newest(changes, target)
             with self._deleted_on_failure() as written:
                 proposal = self._written(changes, view, target, written)
                 if not proposal.is_empty:
@@ -169,7 +173,7 @@ class Flush:
                     superseded=view.keys(),
                     deletes=remembered_in(memtable, view),
                 )
-                if snapshot.version.number != target.base.number:
+                if target.compares or snapshot.version.number != target.base.number:
                     changes = self._newest(changes, merging)
                 proposal = self._written(changes, view, merging, written)
                 if proposal.is_empty:

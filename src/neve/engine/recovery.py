@@ -45,6 +45,7 @@ from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged, widened
+from neve.table.row_changes import all_columns
 from neve.table.row_order import Orders, RowOrder
 from neve.table.table_context import TableContext, TableParts, append_files_of
 from neve.table.table_view import TableView
@@ -276,9 +277,7 @@ class BatchApply:
         self._context = view.context
         schema = view.context.schema
         self._folds = bool(schema.rules.merge)
-        self._all_columns = frozenset(
-            column.field_id for column in schema.columns if column not in schema.key_columns
-        )
+        self._all_columns = all_columns(schema)
 
     def __call__(self, logged: LoggedBatch, *, from_sequence: int) -> None:
         """Apply the rows of a batch that are not in data files yet."""

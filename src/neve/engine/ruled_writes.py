@@ -15,11 +15,9 @@ A delete by key alone has no order of its own: it deletes what it finds, and is 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from neve.engine.row_input import batches_of
 from neve.engine.snapshot import CurrentView
@@ -47,7 +45,8 @@ from neve.model.write_batch import (
     UpsertRows,
 )
 from neve.table.file_set import FileSet
-from neve.table.partial_merge import folded_rows, merged
+from neve.table.partial_merge import merged
+from neve.table.row_changes import Changes, Winners, all_columns, by_order, folded, winners
 from neve.table.row_order import (
     Orders,
     RowOrder,
@@ -59,38 +58,6 @@ from neve.table.table_view import TableView
 
 ALWAYS_STALE = 0
 """The Version of rows that are merged at every read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """Checked changes of one call: rows to write, and keys to delete."""
-
-    rows: pa.RecordBatch
-    keys: KeyArray
-    deleted: KeyArray
-    orders: Orders | None = None
-    """Of rows and then deletes; None in a table without an order."""
-    by_age: Positions
-    """Places among rows and then deletes, oldest first."""
-    is_keyed: bool = False
-    """Deletes have no order of their own: each deletes the row it finds."""
-    application: tuple[str, int] | None = None
-
-    @property
-    def all_keys(self) -> KeyArray:
-        """Keys of rows and deletes."""
-        return concat_keys([self.keys, self.deleted])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Winners:
-    """Changes that win, each key once; with merge functions, a row may follow its delete."""
-
-    rows: pa.RecordBatch
-    keys: KeyArray
-    deleted: KeyArray
-    orders: Orders | None
-    """Of the deletes."""
 
 
 class RuledPath(WritePath):
@@ -117,7 +84,7 @@ class RuledPath(WritePath):
         """Return the key of a row, and what writes it."""
         checked = self.checked_row(row)
         rows = self.context.codec.decode_many([checked.value])
-        return checked.key, self.decided(self._of_rows(rows, self.encode_keys(rows)))
+        return checked.key, self.decided(Changes.of_rows(rows, self.encode_keys(rows), self.order))
 
     def _upsert(self, rows: object) -> Iterator[Decide]:
         batches = batches_of(rows, self.context.codec)
@@ -126,7 +93,7 @@ class RuledPath(WritePath):
         for batch in batches:
             if batch.num_rows:
                 self.check_partition(batch)
-                yield self.decided(self._of_rows(batch, self.encode_keys(batch)))
+                yield self.decided(Changes.of_rows(batch, self.encode_keys(batch), self.order))
 
     def _delete(self, key: object) -> Decide:
         decide = self._delete_many([key])
@@ -149,15 +116,6 @@ class RuledPath(WritePath):
             )
         )
 
-    def _of_rows(self, rows: pa.RecordBatch, keys: KeyArray) -> Changes:
-        return Changes(
-            rows=rows,
-            keys=keys,
-            deleted=keys.slice(0, 0),
-            orders=None if self.order is None else self.order.of_changes(rows),
-            by_age=np.arange(len(keys)),
-        )
-
     # Deciding
 
     def decided(self, changes: Changes) -> Decide:
@@ -167,44 +125,11 @@ class RuledPath(WritePath):
     def prepared(self, changes: Changes) -> PreparedBatch | None:
         """Return the changes that win, as one write; None when there is nothing to write."""
         kept = self.winners(changes)
-        return None if kept is None else self.write_of(kept, changes)
+        return None if kept is None else self.write_of(kept, changes.application)
 
-    def winners(self, changes: Changes) -> "Winners | None":
+    def winners(self, changes: Changes) -> Winners | None:
         """Return the changes that win; None when there are none."""
-        count = len(changes.keys)
-        keys, by_age, orders = changes.all_keys, changes.by_age, changes.orders
-        if self.order is not None:
-            found, has_row = self.found_orders(keys)
-            if changes.is_keyed:
-                orders, is_kept = found, has_row
-            else:
-                assert orders is not None
-                is_kept = ~loses(orders, found)
-                age = np.empty(len(keys), np.int64)
-                age[by_age] = np.arange(len(keys))
-                by_age = _by_order(orders, age)
-            by_age = by_age[is_kept[by_age]]
-        if not len(by_age) and changes.application is None:
-            return None
-        # What came before the last delete of a key does not count.
-        codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        rank = np.full(len(keys), -1, np.int64)
-        rank[by_age] = np.arange(len(by_age))
-        last_delete = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
-        np.maximum.at(last_delete, codes[count:], rank[count:])
-        written = by_age[by_age < count]
-        written = written[rank[written] > last_delete[codes[written]]]
-        deleted = by_age[last_delete[codes[by_age]] == rank[by_age]]
-        deleted = deleted[deleted >= count]
-        rules = self.context.schema.rules
-        rows, row_keys = self._folded(changes.rows, changes.keys, written, self.context.schema)
-        if not rules.merge:
-            # A row that follows a delete replaces it.
-            has_row = np.zeros(len(last_delete), np.bool_)
-            has_row[codes[written]] = True
-            deleted = deleted[~has_row[codes[deleted]]]
-        taken = None if orders is None else orders.take(deleted)
-        return Winners(rows=rows, keys=row_keys, deleted=keys.take(deleted), orders=taken)
+        return winners(changes, self.context.schema, self.order, self.found_orders)
 
     def admitted(
         self, rows: pa.RecordBatch, keys: KeyArray, schema: TableSchema
@@ -214,20 +139,9 @@ class RuledPath(WritePath):
         if self.order is not None:
             orders = self.order.of_changes(rows)
             found, _ = self.found_orders(keys)
-            by_age = _by_order(orders, by_age)
+            by_age = by_order(orders, by_age)
             by_age = by_age[~loses(orders, found)[by_age]]
-        return self._folded(rows, keys, by_age, schema)
-
-    def _folded(
-        self, rows: pa.RecordBatch, keys: KeyArray, by_age: Positions, schema: TableSchema
-    ) -> tuple[pa.RecordBatch, KeyArray]:
-        """Return one row for each key, out of its rows at these places, the oldest first."""
-        if not len(by_age):
-            return rows.slice(0, 0), keys.slice(0, 0)
-        rules = self.context.schema.rules
-        return folded_rows(
-            rows, keys, by_age, given=_all_columns(schema), rules=rules, schema=schema
-        )
+        return folded(rows, keys, by_age, schema, self.context.schema.rules)
 
     def found_orders(self, keys: KeyArray) -> tuple[Orders, Flags]:
         """Return how new the row or delete of each key is, and which keys have a row."""
@@ -235,9 +149,61 @@ class RuledPath(WritePath):
         current = self._current
         return self._files.found_orders(current.view, keys, self.order, current.sequence)
 
+    def restoring(
+        self, version: Version, *, without: Memtable | None = None, is_first: bool = False
+    ) -> PreparedBatch | None:
+        """Return a write of rows of a Version that are newer than what memory has of their keys.
+
+        Others committed them. `without` is a memtable whose rows the Version has; `is_first`: any
+        file may have such rows, not only those that are not shown yet.
+        """
+        assert self.order is not None
+        view = self._current.view
+        memory = tuple(each for each in view.memtables if each is not without and not each.is_empty)
+        keys = self._in_both(memory, version, None if is_first else view.files.version)
+        if keys is None or not len(keys):
+            return None
+        in_memory = TableView(memory, view.files, view.context)
+        own, _ = self._files.found_orders(in_memory, keys, self.order, self._current.sequence)
+        shown = self._files.view(version, self.context.schema.schema_id)
+        theirs, has_row = self._files.found_orders(shown, keys, self.order)
+        lost = loses(own, theirs)
+        if not lost.any():
+            return None
+        written = keys.filter(pa.array(lost & has_row))
+        rows, places = shown.get_many(written, 0)
+        (batch,) = rows.take(np.argsort(places)).combine_chunks().to_batches() or [
+            self.context.codec.decode_many([])
+        ]
+        # With merge functions, a delete comes before the row: it must not be folded.
+        gone = lost if self.context.schema.rules.merge else lost & ~has_row
+        deleted = np.flatnonzero(gone)
+        kept = Winners(
+            rows=batch, keys=written, deleted=keys.take(deleted), orders=theirs.take(deleted)
+        )
+        return self.write_of(kept, None)
+
+    def _in_both(
+        self, memory: Sequence[Memtable], version: Version, shown: Version | None
+    ) -> KeyArray | None:
+        """Return keys of memtables that are in files of a Version, but not in those shown."""
+        keys = [memtable.view(memtable.last_sequence).keys() for memtable in memory]
+        if not keys:
+            return None
+        together = concat_keys(keys).unique()
+        if shown is None:
+            return together
+        found = np.zeros(len(together), np.bool_)
+        # A file with sequences is of this writer, which compared its rows when they were written.
+        for file in (*version.files.values(), *version.deletes.values()):
+            is_shown = file.path in shown.files or file.path in shown.deletes
+            if not is_shown and not file.sequence_max:
+                found[self._files.places_in(file, together)] = True
+        return together.filter(pa.array(found))
+
     # Writing
 
-    def write_of(self, kept: "Winners", changes: Changes) -> PreparedBatch | None:
+    def write_of(self, kept: Winners, application: tuple[str, int] | None) -> PreparedBatch | None:
         """Return the write of the changes that win; None when there is nothing to log."""
         rows, keys, deleted, orders = kept.rows, kept.keys, kept.deleted, kept.orders
         logged: list[Change] = []
@@ -245,8 +211,8 @@ class RuledPath(WritePath):
             logged.append(DeleteRows(self._delete_batch(deleted, orders)))
         if rows.num_rows:
             logged.append(UpsertRows(rows))
-        if changes.application is not None:
-            logged.append(AppliedBatch(*changes.application))
+        if application is not None:
+            logged.append(AppliedBatch(*application))
         if not logged:
             return None
 
@@ -254,8 +220,8 @@ class RuledPath(WritePath):
             memtable.delete_batch(sequence, deleted, orders)
             sequence += len(deleted)
             write_rows(sequence, memtable)
-            if changes.application is not None:
-                memtable.note_applied(sequence + len(keys), *changes.application)
+            if application is not None:
+                memtable.note_applied(sequence + len(keys), *application)
 
         write_rows = self._rows_writer(rows, keys)
         return PreparedBatch(self.encoded(logged), apply)
@@ -264,7 +230,7 @@ class RuledPath(WritePath):
         if not self.context.schema.rules.merge:
             whole = self.upserted(rows, keys)
             return lambda sequence, memtable: whole(memtable, sequence)
-        given = new_given(keys, np.empty(0, np.int64), _all_columns(self.context.schema))
+        given = new_given(keys, np.empty(0, np.int64), all_columns(self.context.schema))
         return lambda sequence, memtable: add_folded(
             memtable,
             sequence,
@@ -353,16 +319,6 @@ def needs_order(columns: Sequence[str], schema: TableSchema) -> None:
             )
 
 
-def _by_order(orders: Orders, age: Positions) -> Positions:
-    """Return places, the oldest change first: by order, and then by age."""
-    encoded = orders.dictionary_encode()
-    by_value = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(by_value), np.int64)
-    rank[by_value] = np.arange(len(by_value))
-    by_age: Positions = np.lexsort((age, rank[encoded.indices.to_numpy(zero_copy_only=False)]))
-    return by_age
-
-
 def _grouped(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join batches of a call to one, or to several of a bounded size."""
     if not batches:
@@ -371,7 +327,3 @@ def _grouped(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = max(1, table.num_rows // max(1, -(-table.nbytes // ATOMIC_BYTES_MAX)))
     for start in range(0, table.num_rows, rows):
         yield from table.slice(start, rows).combine_chunks().to_batches()
-
-
-def _all_columns(schema: TableSchema) -> frozenset[int]:
-    return frozenset(column.field_id for column in schema.columns) - {*schema.primary_key}

@@ -106,6 +106,7 @@ class TableEngine:
                 raise StorageFull(
                     error.message, path=error.path, hint=Wording(Phrase.ROOM_FOR_A_WRITER)
                 ) from error
+            self._writer.settle()
             if self.options.background:
                 self._flush_replayed(self._writer)
                 self._writer.start_background(

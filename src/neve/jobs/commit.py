@@ -125,7 +125,9 @@ class BulkCommitter:
         base = JobBase(self._parts, run.run, run.base)
         change = replace(run.identity.head_change, intent_id=run.run.digits)
         try:
-            proposal = self._proposal(base, work)
+            proposal = self._proposal(base, work, is_ordered=replaces is None)
+            # What a merge function returned depends on the rows it was folded into.
+            decided = decided or bool(base.schema.rules.merge and replaces is None)
             checks = None
             if is_first or decided or replaces is not None:
                 checks = _Checks(
@@ -163,19 +165,21 @@ class BulkCommitter:
         if is_void:
             self._delete_files(run.run, kept=frozenset())
 
-    def _proposal(self, base: JobBase, work: BulkWork) -> Proposal:
+    def _proposal(self, base: JobBase, work: BulkWork, *, is_ordered: bool) -> Proposal:
         current = self._versions.snapshot_latest().version
         return Proposal.of_rows(
             base.version,
             added=_placed(work.files, current, self._levels, base.identity),
             marked=work.marked,
             keys=_KeysOfWork(base, work),
+            deletes=work.deletes,
+            is_ordered=is_ordered and bool(base.schema.rules.order_by),
         )
 
     def _commit(
         self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks | None"
     ) -> Committed:
-        if checks is not None or not (proposal.added or proposal.marked):
+        if checks is not None or proposal.is_empty:
             return self._commit_checked(base, proposal, change, checks or _Checks())
         try:
             return self._commit_blind(base, proposal, change)
@@ -207,7 +211,7 @@ class BulkCommitter:
             rebased = rebase(rebased, settled, current, base.files)
             settled = current
             asked = self._asked(base, rebased, current, checks)
-            if not (asked.added or asked.marked or asked.removed):
+            if asked.is_empty:
                 return CommitPlan()
             return CommitPlan(
                 edits=[complete(asked, current, base.files, base.files.writers.vectors)]

@@ -29,7 +29,7 @@ from neve.compaction.plan import CompactionPlan
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
-from neve.engine.rewrite import Execution, Rewrite, note_compacted
+from neve.engine.rewrite import Execution, Rewrite, note_compacted, tidy_deletes
 from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
@@ -123,6 +123,7 @@ class Maintenance(ABC):
         while is_more:
             with self._compacting():
                 is_more = run(self._merges)
+        self._tidy_deletes()
         return self._newest().number
 
     def _rewrite_all(self, run: Callable[[MakePlans], bool]) -> None:
@@ -209,6 +210,10 @@ class Maintenance(ABC):
     def _compacting(self) -> AbstractContextManager[None]:
         """Keep other compactions of this process out."""
         return nullcontext()
+
+    @abstractmethod
+    def _tidy_deletes(self) -> None:
+        """Forget deletes that are old enough, and join files of remembered ones."""
 
     @abstractmethod
     def _release_unread(self) -> None:
@@ -303,6 +308,9 @@ class LiveMaintenance(Maintenance):
     def _newest(self) -> Version:
         return self._engine.current.view.files.version
 
+    def _tidy_deletes(self) -> None:
+        self._engine.writer.tidy_deletes()
+
     def _run_plans(
         self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
     ) -> bool | None:
@@ -389,6 +397,12 @@ class CommittedMaintenance(Maintenance):
 
     def _begin(self) -> None:
         """Flush nothing: all rows are committed."""
+
+    def _tidy_deletes(self) -> None:
+        if not self._newest().deletes:
+            return
+        with self._base() as base, self._announced(base.run) as intent_id:
+            tidy_deletes(base.files, self._committer, HeadChange(intent_id=intent_id))
 
     def _release_unread(self) -> None:
         """Do nothing: no Version is held between two calls."""
@@ -516,6 +530,10 @@ def rollback_edit(current: Version, wanted: Version) -> VersionEdit:
         ),
         added=added,
         removed=tuple(changed),
+        deletes_added=tuple(
+            file for path, file in wanted.deletes.items() if path not in current.deletes
+        ),
+        deletes_removed=tuple(path for path in current.deletes if path not in wanted.deletes),
     )
 
 

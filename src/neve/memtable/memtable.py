@@ -68,6 +68,7 @@ class Memtable:
         "deleted_orders",
         "is_frozen",
         "row_readers",
+        "since_version",
     )
 
     def __init__(
@@ -89,6 +90,8 @@ class Memtable:
         """The last batch of each application whose rows are here; replaced whole."""
         self.deleted_orders: Final[dict[bytes, bytes]] = {}
         """By key, how new its last delete is, in a table with an order; used by the writer only."""
+        self.since_version = 0
+        """The Version that was shown when it began: its rows were compared with that one."""
         # filled by readers, each by one step: readers of single rows of a batch, by its identity
         self.row_readers: Final[dict[int, Callable[[int], dict[str, object]]]] = {}
         # used by the writer only: a key for each change that a newer one hides

@@ -15,6 +15,7 @@ never changes, so there is one reader per path, whatever vector the file has in 
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from threading import Lock
 from typing import Final, cast
@@ -25,7 +26,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.errors import NeveError
-from neve.keys.arrays import Flags, Positions, key_at, key_objects
+from neve.keys.arrays import Flags, Positions, concat_keys, key_at, key_objects
 from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile, FileFormat, VectorRef
 from neve.model.version import Version
@@ -38,7 +39,15 @@ from neve.storage.clock import IdSource
 from neve.table.file_set import FileSet
 from neve.table.file_writers import FileWriters
 from neve.table.partitions import PartitionedKeys
-from neve.table.row_order import Orders, RowOrder, greatest, loses, no_orders, placed_orders
+from neve.table.row_order import (
+    Orders,
+    RowOrder,
+    greatest,
+    joined_orders,
+    loses,
+    no_orders,
+    placed_orders,
+)
 from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 
@@ -176,6 +185,24 @@ class TableFiles:
                 found.append(orders)
         return reduce(greatest, found) if found else None
 
+    def joined_deletes(self, group: Sequence[DataFile], order: RowOrder) -> DataFile:
+        """Write the deletes of several files as one, which is as young as the youngest."""
+        keys: list[KeyArray] = []
+        orders: list[Orders] = []
+        for file in group:
+            deletes = self.remembered(file)
+            known = self._orders_under(file, deletes.orders, order)
+            if known is not None:
+                keys.append(deletes.keys)
+                orders.append(known)
+        joined = RememberedDeletes.newest(concat_keys(keys), joined_orders(orders))
+        written = self.writers.deletes(joined, schema_id=order.schema.schema_id)
+        return replace(
+            written,
+            commit_ms_min=min(file.commit_ms_min for file in group),
+            commit_ms_max=max(file.commit_ms_max for file in group),
+        )
+
     def remembered_orders(self, file: DataFile, keys: KeyArray, order: RowOrder) -> Orders | None:
         """Return how new the deletes of keys in a file are; None when it has none of them."""
         deletes = self.remembered(file)
@@ -285,6 +312,10 @@ class TableFiles:
         if order is not None and len(mine):
             lost = loses(self._orders_in(own, mine, order), self._orders_in(other, theirs, order))
         return bitmap_of(np.sort(mine[lost])), bitmap_of(np.sort(theirs[~lost]))
+
+    def places_in(self, file: DataFile, keys: KeyArray) -> Positions:
+        """Return which of the keys a file has, marked ones included."""
+        return self._find_all(file, keys)[0]
 
     def _all_keys(self, file: DataFile) -> KeyArray:
         if file.format is not FileFormat.REMEMBERED:

@@ -1,0 +1,136 @@
+"""Changes of a table with rules: which of them win, and what is left of each key.
+
+1. With order columns, drop changes that are older than the row or the delete of their key.
+2. Put the others in order: by order columns, and then as they came.
+3. Of the changes of one key keep the newest or, with merge functions, fold all rows; what came
+   before a delete does not count.
+
+The live writer and jobs both do this, each with its own view of what is there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.keys.arrays import Flags, Positions, concat_keys
+from neve.keys.columns import KeyArray
+from neve.model.row_rules import RowRules
+from neve.model.schema import TableSchema
+from neve.table.partial_merge import folded_rows
+from neve.table.row_order import Orders, RowOrder, loses
+
+FindOrders = Callable[[KeyArray], tuple[Orders, Flags]]
+"""Returns how new the row or delete of each key is, and which keys have a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Checked changes of one call: rows to write, and keys to delete."""
+
+    rows: pa.RecordBatch
+    keys: KeyArray
+    deleted: KeyArray
+    orders: Orders | None = None
+    """Of rows and then deletes; None in a table without an order."""
+    by_age: Positions
+    """Places among rows and then deletes, oldest first."""
+    is_keyed: bool = False
+    """Deletes have no order of their own: each deletes the row it finds."""
+    application: tuple[str, int] | None = None
+
+    @classmethod
+    def of_rows(cls, rows: pa.RecordBatch, keys: KeyArray, order: RowOrder | None) -> "Changes":
+        """Return rows to write, in the order they came; raises SchemaMismatch without an order."""
+        return cls(
+            rows=rows,
+            keys=keys,
+            deleted=keys.slice(0, 0),
+            orders=None if order is None else order.of_changes(rows),
+            by_age=np.arange(len(keys)),
+        )
+
+    @property
+    def all_keys(self) -> KeyArray:
+        """Keys of rows and deletes."""
+        return concat_keys([self.keys, self.deleted])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winners:
+    """Changes that win, each key once; with merge functions, a row may follow its delete."""
+
+    rows: pa.RecordBatch
+    keys: KeyArray
+    deleted: KeyArray
+    orders: Orders | None
+    """Of the deletes."""
+
+
+def winners(
+    changes: Changes, schema: TableSchema, order: RowOrder | None, find: FindOrders
+) -> Winners | None:
+    """Return the changes that win over what is there; None when there are none."""
+    count = len(changes.keys)
+    keys, by_age, orders = changes.all_keys, changes.by_age, changes.orders
+    if order is not None:
+        found, has_row = find(keys)
+        if changes.is_keyed:
+            orders, is_kept = found, has_row
+        else:
+            assert orders is not None, "changes of this table have an order"
+            is_kept = ~loses(orders, found)
+            age = np.empty(len(keys), np.int64)
+            age[by_age] = np.arange(len(keys))
+            by_age = by_order(orders, age)
+        by_age = by_age[is_kept[by_age]]
+    if not len(by_age) and changes.application is None:
+        return None
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    rank = np.full(len(keys), -1, np.int64)
+    rank[by_age] = np.arange(len(by_age))
+    last_delete = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(last_delete, codes[count:], rank[count:])
+    written = by_age[by_age < count]
+    written = written[rank[written] > last_delete[codes[written]]]
+    deleted = by_age[by_age >= count]
+    deleted = deleted[last_delete[codes[deleted]] == rank[deleted]]
+    rows, row_keys = folded(changes.rows, changes.keys, written, schema, schema.rules)
+    if not schema.rules.merge:
+        # A row that follows a delete replaces it.
+        is_written = np.zeros(len(last_delete), np.bool_)
+        is_written[codes[written]] = True
+        deleted = deleted[~is_written[codes[deleted]]]
+    return Winners(
+        rows=rows,
+        keys=row_keys,
+        deleted=keys.take(deleted),
+        orders=None if orders is None else orders.take(deleted),
+    )
+
+
+def folded(
+    rows: pa.RecordBatch, keys: KeyArray, by_age: Positions, schema: TableSchema, rules: RowRules
+) -> tuple[pa.RecordBatch, KeyArray]:
+    """Return one row for each key, out of its rows at these places, the oldest first."""
+    if not len(by_age):
+        return rows.slice(0, 0), keys.slice(0, 0)
+    given = all_columns(schema)
+    return folded_rows(rows, keys, by_age, given=given, rules=rules, schema=schema)
+
+
+def by_order(orders: Orders, age: Positions) -> Positions:
+    """Return places, the oldest change first: by order, and then by age."""
+    encoded = orders.fill_null(b"").dictionary_encode()
+    by_value = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(by_value), np.int64)
+    rank[by_value] = np.arange(len(by_value))
+    found: Positions = np.lexsort((age, rank[encoded.indices.to_numpy(zero_copy_only=False)]))
+    return found
+
+
+def all_columns(schema: TableSchema) -> frozenset[int]:
+    """Return the field ids of all columns that are not in the key."""
+    return frozenset(column.field_id for column in schema.columns) - {*schema.primary_key}

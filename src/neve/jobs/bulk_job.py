@@ -29,7 +29,6 @@ from neve.jobs.rows import BulkRows
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import Positions, concat_keys
 from neve.keys.columns import KeyArray
-from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess
 from neve.table.row_changes import Changes
@@ -180,7 +179,8 @@ class BulkJob(KeptInProcess):
         changes = [each for each in self._changes if len(each.by_age)]
         if not changes:
             return
-        rows = one_batch(pa.Table.from_batches([each.rows for each in changes]))
+        written = [each.rows for each in changes if each.rows.num_rows]
+        rows = one_batch(pa.Table.from_batches(written)) if written else self._nothing
         keys = concat_keys([each.keys for each in changes])
         by_key = pc.sort_indices(keys).to_numpy()
         places = np.empty(len(keys), np.int64)

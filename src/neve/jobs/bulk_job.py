@@ -29,6 +29,7 @@ from neve.jobs.rows import BulkRows
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import Positions, concat_keys
 from neve.keys.columns import KeyArray
+from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess
 from neve.table.row_changes import Changes

@@ -266,8 +266,12 @@ def decode_version(frame: bytes, *, path: str) -> Version:
         number=manifest.snapshot_id,
         parent=_parent_of(manifest),
         facts=_facts_of(manifest, path),
-        files=_of_rows(files.values()),
-        deletes=_of_deletes(files.values()),
+        files={
+            path: file for path, file in files.items() if file.format is not FileFormat.REMEMBERED
+        },
+        deletes={
+            path: file for path, file in files.items() if file.format is FileFormat.REMEMBERED
+        },
         next_row_id=manifest.next_row_id,
         first_row_id=manifest.first_row_id,
     )
@@ -283,10 +287,10 @@ def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
     edit = VersionEdit(
         base=found.base,
         facts=found.facts,
-        added=tuple(_of_rows(added).values()),
+        added=tuple(file for file in added if file.format is not FileFormat.REMEMBERED),
         removed=tuple(each for each in found.removed if not is_remembered(each)),
         vectors=found.vectors,
-        deletes_added=tuple(_of_deletes(added).values()),
+        deletes_added=tuple(file for file in added if file.format is FileFormat.REMEMBERED),
         deletes_removed=tuple(filter(is_remembered, found.removed)),
     )
     with _damage_at(path):
@@ -514,14 +518,6 @@ def _file_of(ref: mrub_pb2.DataFileRef, path: str) -> DataFile:
         wal_segments=_segments_of(ref.wal_segments),
         unread=_unread_of(ref),
     )
-
-
-def _of_rows(files: Iterable[DataFile]) -> dict[str, DataFile]:
-    return {file.path: file for file in files if file.format is not FileFormat.REMEMBERED}
-
-
-def _of_deletes(files: Iterable[DataFile]) -> dict[str, DataFile]:
-    return {file.path: file for file in files if file.format is FileFormat.REMEMBERED}
 
 
 def _statistics_of(column: mrub_pb2.ColumnStatistics) -> ColumnStatistics:

@@ -93,6 +93,8 @@ class TableJobs:
         done = self.committer.find_committed(identity)
         if done is not None:
             return done
+        # What a merge function returns depends on the rows it is applied to.
+        decided = decided or bool(self.table.schema.rules.merge and not replaces)
         for left in reversed(range(_DECISIONS)):
             run = self.committer.begin(identity, deadline_seconds=deadline_seconds)
             work = self._work(plan, run)

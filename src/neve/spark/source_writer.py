@@ -42,7 +42,7 @@ from pyspark.sql.types import StructType
 from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument, NeveError, Unavailable
 from neve.jobs.commit import BulkRun
-from neve.jobs.rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
+from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
@@ -53,7 +53,8 @@ from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_change_columns, check_columns, check_names
 from neve.spark.source import refuse_create_table, refuse_misspelled, storage_options
 from neve.spark.task_answers import Message, answer_of
-from neve.spark.write_tasks import done_by, fitted_pieces
+from neve.spark.write_plan import folds_in_any_order
+from neve.spark.write_tasks import done_by, fitted_pieces, take_rows
 
 _OPTIONS: Final = (
     "path",
@@ -179,7 +180,7 @@ class _Asked:
     def check(self, rows: StructType, schema: TableSchema) -> None:
         """Raise SchemaMismatch or InvalidArgument for columns that no row could fit."""
         if self.changes is not None:
-            check_change_columns(rows, schema, self.changes)
+            check_change_columns(rows, schema, self.changes.on(schema))
             return
         check_columns(rows, schema)
         for name in self.order_by:
@@ -191,19 +192,22 @@ class _Asked:
 
     def fill(self, task: BulkRows, base: JobBase, batches: Iterator[pa.RecordBatch]) -> None:
         """Do the work of a task."""
-        changes, encoder = self.changes, base.context.encoder
+        schema = base.schema
+        changes = None if self.changes is None else self.changes.on(schema)
+        own = tuple(schema.column_by_id(each).name for each in schema.rules.order_by)
         pieces = (
             fitted_pieces(batches, base)
             if changes is None
             else change_pieces(batches, base, changes)
         )
-        found = sorted_by_key(pieces, order_by=self.order_by)
+        order = own or self.order_by
+        found = sorted_by_key(pieces, order_by=order)
         ordered = [] if found is None else [found]
         if changes is not None:
             take_changes(task, ordered, base, changes)
             return
-        for rows, keys in last_of_each(ordered, encoder, refuses_more=not self.order_by):
-            task.upsert(rows, keys)
+        is_free = bool(order) or folds_in_any_order(schema, schema.rules)
+        take_rows(task, ordered, base, refuses_more=not is_free)
 
     def stream_id(self) -> str:
         """Return what the stream is known by, for good."""

@@ -191,7 +191,7 @@ def _write(
     check_tasks(tasks)
 
     def plan(site: JobSite, base: JobBase) -> DataFrame:
-        return write_plan(rows, site, base, order_by=order, tasks=tasks)
+        return write_plan(rows, site, base, order=order, tasks=tasks, ignores_rules=replaces)
 
     return jobs.run(plan, identity, replaces=replaces, is_first=is_first)
 
@@ -204,6 +204,7 @@ def _apply(
     *,
     tasks: int | None,
 ) -> BulkOutcome:
+    options = options.on(jobs.table.schema)
     check_rows(df)
     check_change_columns(df.schema, jobs.table.schema, options)
     for each in options.order_by:

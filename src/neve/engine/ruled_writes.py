@@ -15,6 +15,7 @@ A delete by key alone has no order of its own: it deletes what it finds, and is 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -138,9 +139,10 @@ class RuledPath(WritePath):
         by_age = np.arange(len(keys))
         if self.order is not None:
             orders = self.order.of_changes(rows)
-            found, _ = self.found_orders(keys)
+            encoded = keys.dictionary_encode()
+            found, _ = self.found_orders(cast("KeyArray", encoded.dictionary))
             by_age = by_order(orders, by_age)
-            by_age = by_age[~loses(orders, found)[by_age]]
+            by_age = by_age[~loses(orders, found.take(encoded.indices))[by_age]]
         return folded(rows, keys, by_age, schema, self.context.schema.rules)
 
     def found_orders(self, keys: KeyArray) -> tuple[Orders, Flags]:

@@ -14,7 +14,7 @@ The table's log is not touched: rows that the live writer has not flushed come a
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -229,13 +229,16 @@ class BulkJob(KeptInProcess):
         self, keys: KeyArray, changes: Sequence[Changes], rows: Sequence[Orders]
     ) -> Orders:
         assert self._order is not None
-        found, _ = self._base.files.found_orders(self._base.view, keys, self._order)
+        encoded = keys.dictionary_encode()
+        unique = cast("KeyArray", encoded.dictionary)
+        known, _ = self._base.files.found_orders(self._base.view, unique, self._order)
+        found = known.take(encoded.indices)
         earlier = [each.keys for each in changes if len(each.keys)]
         if not earlier:
             return found
-        known = RememberedDeletes.newest(concat_keys(earlier), joined_orders(rows))
-        hits, places = known.find(keys)
-        return greatest(found, placed_orders(len(keys), hits, known.orders.take(places)))
+        written = RememberedDeletes.newest(concat_keys(earlier), joined_orders(rows))
+        hits, places = written.find(keys)
+        return greatest(found, placed_orders(len(keys), hits, written.orders.take(places)))
 
     def _is_due(self) -> bool:
         self._check_open()

@@ -10,6 +10,7 @@ The live writer and jobs both do this, each with its own view of what is there.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from neve.table.partial_merge import folded_rows
 from neve.table.row_order import Orders, RowOrder, loses
 
 FindOrders = Callable[[KeyArray], tuple[Orders, Flags]]
-"""Returns how new the row or delete of each key is, and which keys have a row."""
+"""Returns how new the row or delete of each of some unique keys is, and which have a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,39 +76,63 @@ def winners(
     """Return the changes that win over what is there; None when there are none."""
     count = len(changes.keys)
     keys, by_age, orders = changes.all_keys, changes.by_age, changes.orders
+    encoded = keys.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    unique = cast("KeyArray", encoded.dictionary)
+    has_one_each = len(unique) == len(keys)
     if order is not None:
-        found, has_row = find(keys)
+        found, has_row = find(unique)
+        if not has_one_each:
+            found, has_row = found.take(codes), has_row[codes]
         if changes.is_keyed:
             orders, is_kept = found, has_row
         else:
             assert orders is not None, "changes of this table have an order"
             is_kept = ~loses(orders, found)
-            age = np.empty(len(keys), np.int64)
-            age[by_age] = np.arange(len(keys))
-            by_age = by_order(orders, age)
+            if not has_one_each:
+                age = np.empty(len(keys), np.int64)
+                age[by_age] = np.arange(len(keys))
+                by_age = by_order(orders, age)
         by_age = by_age[is_kept[by_age]]
     if not len(by_age) and changes.application is None:
         return None
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    rank = np.full(len(keys), -1, np.int64)
-    rank[by_age] = np.arange(len(by_age))
-    last_delete = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
-    np.maximum.at(last_delete, codes[count:], rank[count:])
-    written = by_age[by_age < count]
-    written = written[rank[written] > last_delete[codes[written]]]
-    deleted = by_age[by_age >= count]
-    deleted = deleted[last_delete[codes[deleted]] == rank[deleted]]
-    rows, row_keys = folded(changes.rows, changes.keys, written, schema, schema.rules)
-    if not schema.rules.merge:
-        # A row that follows a delete replaces it.
-        is_written = np.zeros(len(last_delete), np.bool_)
-        is_written[codes[written]] = True
-        deleted = deleted[~is_written[codes[deleted]]]
+    written, deleted = by_age[by_age < count], by_age[by_age >= count]
+    if has_one_each:
+        written = np.sort(written)
+        is_all = len(written) == count
+        rows = changes.rows if is_all else changes.rows.take(written)
+        row_keys = changes.keys if is_all else changes.keys.take(written)
+    else:
+        written, deleted = _after_deletes(codes, by_age, count, len(unique))
+        rows, row_keys = folded(changes.rows, changes.keys, written, schema, schema.rules)
+        if not schema.rules.merge:
+            # A row that follows a delete replaces it.
+            is_written = np.zeros(len(unique), np.bool_)
+            is_written[codes[written]] = True
+            deleted = deleted[~is_written[codes[deleted]]]
     return Winners(
         rows=rows,
         keys=row_keys,
         deleted=keys.take(deleted),
         orders=None if orders is None else orders.take(deleted),
+    )
+
+
+def _after_deletes(
+    codes: Positions, by_age: Positions, count: int, unique_count: int
+) -> tuple[Positions, Positions]:
+    """Return the rows after the last delete of their key, oldest first, and the last deletes.
+
+    Places up to `count` are rows, the others deletes.
+    """
+    rank = np.full(len(codes), -1, np.int64)
+    rank[by_age] = np.arange(len(by_age))
+    last_delete = np.full(unique_count, -1, np.int64)
+    np.maximum.at(last_delete, codes[count:], rank[count:])
+    written, deleted = by_age[by_age < count], by_age[by_age >= count]
+    return (
+        written[rank[written] > last_delete[codes[written]]],
+        deleted[last_delete[codes[deleted]] == rank[deleted]],
     )
 
 

@@ -156,20 +156,17 @@ class TableFiles:
     def found_orders(
         self, view: TableView, keys: KeyArray, order: RowOrder, sequence: int = 0
     ) -> tuple[Orders, Flags]:
-        """Return how new the row or remembered delete of each key is, and which keys have a row."""
-        encoded = keys.dictionary_encode()
-        unique = cast("KeyArray", encoded.dictionary)
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        rows, places = view.get_many(unique, sequence, columns=list(order.names))
-        orders = placed_orders(len(unique), places, order.of_rows(rows))
-        has_row = np.zeros(len(unique), np.bool_)
+        """Return how new the row or remembered delete of unique keys is, and which have a row."""
+        rows, places = view.get_many(keys, sequence, columns=list(order.names))
+        orders = placed_orders(len(keys), places, order.of_rows(rows))
+        has_row = np.zeros(len(keys), np.bool_)
         has_row[places] = True
         absent = np.flatnonzero(~has_row)
         if len(absent):
-            deletes = self._deleted_orders(view, unique.take(absent), order)
+            deletes = self._deleted_orders(view, keys.take(absent), order)
             if deletes is not None:
-                orders = greatest(orders, placed_orders(len(unique), absent, deletes))
-        return orders.take(codes), has_row[codes]
+                orders = greatest(orders, placed_orders(len(keys), absent, deletes))
+        return orders, has_row
 
     def _deleted_orders(self, view: TableView, keys: KeyArray, order: RowOrder) -> Orders | None:
         """Return how new the newest remembered delete of each key is; None without any."""

@@ -11,6 +11,7 @@ No other module of neve joins or splits a path. The layout, relative to the lake
     ├── data/<partition path>/<id>.parquet
     ├── deletes/<id>.puffin
     ├── deletes/<id>-<offset>.parquet      positions of the vector that begins there, for Iceberg v2
+    ├── deletes/<id>.remembered.parquet    deletes that a table with an order remembers
     ├── index/<id><suffix>
     └── metadata/<name>
 

@@ -41,7 +41,7 @@ from neve.model.display import listed, shown
 from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
-from neve.table.row_changes import Changes
+from neve.table.row_changes import Changes, Winners
 from neve.table.row_order import Orders, RowOrder, joined_orders
 
 WRITE: Final = "upsert"
@@ -199,6 +199,10 @@ class ApplyOutcome:
     rows_written: int = 0
     rows_deleted: int = 0
     """Keys that the batch deletes, whether they had a row or not."""
+    ignored: int = 0
+    """Changes that were older than what the table had."""
+    tied: int = 0
+    """Rows replaced by a later one of the call with the same order and other values."""
     is_repeat: bool = False
     """Whether this batch of the application was applied before, so that nothing was written."""
 
@@ -259,21 +263,26 @@ class AppliedChanges:
         engine = self._engine
         feed = ruled_changes(changes, options, path, path.order, application)
         is_repeat = False
-        counts = 0, 0
+        kept: Winners | None = None
 
         def decide() -> PreparedBatch | None:
-            nonlocal is_repeat, counts
+            nonlocal is_repeat, kept
             is_repeat = application is not None and self._is_done(*application)
             if is_repeat:
                 return None
             kept = path.winners(feed)
-            counts = (0, 0) if kept is None else (kept.rows.num_rows, len(kept.deleted))
-            return None if kept is None else path.write_of(kept, application)
+            return path.write_of(kept, application)
 
         sequence = engine.once_more(lambda: engine.writer.write(decide))
-        if sequence is None:
+        if kept is None:
             return ApplyOutcome(sequence=engine.current.sequence, is_repeat=is_repeat)
-        return ApplyOutcome(sequence=sequence, rows_written=counts[0], rows_deleted=counts[1])
+        return ApplyOutcome(
+            sequence=engine.current.sequence if sequence is None else sequence,
+            rows_written=kept.rows.num_rows,
+            rows_deleted=len(kept.deleted),
+            ignored=kept.ignored,
+            tied=kept.tied,
+        )
 
     def last_batch(self, application: str) -> int | None:
         """Return the last batch of an application, in memory or committed."""

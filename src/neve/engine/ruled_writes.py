@@ -45,6 +45,7 @@ from neve.model.write_batch import (
     DeleteRows,
     UpsertRows,
 )
+from neve.observability.metrics import CHANGES_IGNORED, CHANGES_TIED
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged
 from neve.table.row_changes import Changes, Winners, all_columns, by_order, folded, winners
@@ -125,12 +126,17 @@ class RuledPath(WritePath):
 
     def prepared(self, changes: Changes) -> PreparedBatch | None:
         """Return the changes that win, as one write; None when there is nothing to write."""
-        kept = self.winners(changes)
-        return None if kept is None else self.write_of(kept, changes.application)
+        return self.write_of(self.winners(changes), changes.application)
 
-    def winners(self, changes: Changes) -> Winners | None:
-        """Return the changes that win; None when there are none."""
-        return winners(changes, self.context.schema, self.order, self.found_orders)
+    def winners(self, changes: Changes) -> Winners:
+        """Return the changes that win, and count the others."""
+        kept = winners(changes, self.context.schema, self.order, self.found_orders)
+        recorder = self._files.parts.recorder
+        if kept.ignored:
+            recorder.add(CHANGES_IGNORED, kept.ignored)
+        if kept.tied:
+            recorder.add(CHANGES_TIED, kept.tied)
+        return kept
 
     def admitted(
         self, rows: pa.RecordBatch, keys: KeyArray, schema: TableSchema

@@ -68,12 +68,16 @@ class Winners:
     deleted: KeyArray
     orders: Orders | None
     """Of the deletes."""
+    ignored: int = 0
+    """Changes that were older than what was there."""
+    tied: int = 0
+    """Rows replaced by a later one with the same order and other values."""
 
 
 def winners(
     changes: Changes, schema: TableSchema, order: RowOrder | None, find: FindOrders
-) -> Winners | None:
-    """Return the changes that win over what is there; None when there are none."""
+) -> Winners:
+    """Return the changes that win over what is there."""
     count = len(changes.keys)
     keys, by_age, orders = changes.all_keys, changes.by_age, changes.orders
     encoded = keys.dictionary_encode()
@@ -94,8 +98,8 @@ def winners(
                 age[by_age] = np.arange(len(keys))
                 by_age = by_order(orders, age)
         by_age = by_age[is_kept[by_age]]
-    if not len(by_age) and changes.application is None:
-        return None
+    ignored = 0 if changes.is_keyed else len(keys) - len(by_age)
+    tied = 0
     written, deleted = by_age[by_age < count], by_age[by_age >= count]
     if has_one_each:
         written = np.sort(written)
@@ -103,6 +107,8 @@ def winners(
         rows = changes.rows if is_all else changes.rows.take(written)
         row_keys = changes.keys if is_all else changes.keys.take(written)
     else:
+        if orders is not None and not schema.rules.merge:
+            tied = _tied(changes.rows, codes, orders, by_age)
         written, deleted = _after_deletes(codes, by_age, count, len(unique))
         rows, row_keys = folded(changes.rows, changes.keys, written, schema, schema.rules)
         if not schema.rules.merge:
@@ -115,7 +121,24 @@ def winners(
         keys=row_keys,
         deleted=keys.take(deleted),
         orders=None if orders is None else orders.take(deleted),
+        ignored=ignored,
+        tied=tied,
     )
+
+
+def _tied(rows: pa.RecordBatch, codes: Positions, orders: Orders, by_age: Positions) -> int:
+    """Count rows that a later one with the same key and order replaces, with other values."""
+    by_key = by_age[np.argsort(codes[by_age], kind="stable")]
+    older, newer = by_key[:-1], by_key[1:]
+    are_rows = (older < rows.num_rows) & (newer < rows.num_rows)
+    is_pair = are_rows & (codes[older] == codes[newer])
+    older, newer = older[is_pair], newer[is_pair]
+    is_same = pc.equal(orders.take(older), orders.take(newer)).to_numpy(zero_copy_only=False)
+    pairs = zip(
+        rows.take(older[is_same]).to_pylist(), rows.take(newer[is_same]).to_pylist(), strict=True
+    )
+    # A loop over rows of one key and one order: a feed that repeats itself has few.
+    return sum(one != other for one, other in pairs)
 
 
 def _after_deletes(

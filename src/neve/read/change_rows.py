@@ -23,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.keys.arrays import Flags, Positions
+from neve.keys.arrays import Flags, Positions, key_at
 from neve.keys.merge import Block, LoadBlock, Source
 from neve.keys.order import RowKeys, SortKey, merged_order, order_of
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
-from neve.read.memory_rows import keys_of
+from neve.read.memory_rows import MemoryRows, keys_of
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import positions_in
 from neve.table.file_set import FileAccess
@@ -101,6 +102,14 @@ class ChangeRows:
             runs.append([(self._sort_key(nearest), partial(iter, [load]))])
         return runs
 
+    def run_in_memory(self, memory: MemoryRows) -> list[Source]:
+        """Return the live rows in memory, which ascend by key."""
+        run: list[Source] = []
+        for rows, keys in memory.parts(KeyRange()):
+            block = rows, keys_of(keys, self.context.words)
+            run.append((self._sort_key(key_at(keys, 0)), partial(_loaded, block)))
+        return run
+
     def _source(self, changed: ChangedFile) -> Source:
         return self._sort_key(changed.file.key_min), partial(self._blocks, changed)
 
@@ -140,16 +149,15 @@ class ChangeRows:
 
     def _flags(self, changed: ChangedFile) -> Flags | None:
         """One flag per row of the file, true for those that changed; None: all of them did."""
-        file, other = changed.file, changed.without
-        if other is None:
-            return self._access.keep_mask(file)
+        file, other, positions = changed.file, changed.without, changed.replaced
+        if positions is None:
+            if other is None:
+                return self._access.keep_mask(file)
+            # Marked by the other vector, and not by its own.
+            positions = self._marked(other) - self._marked(file)
         flags = np.zeros(file.row_count, np.bool_)
-        flags[self._marked_since(file, other)] = True
+        flags[positions_in(positions)] = True
         return flags
-
-    def _marked_since(self, file: DataFile, other: DataFile) -> Positions:
-        """Return the positions that the other vector of a file marks, and its own does not."""
-        return positions_in(self._marked(other) - self._marked(file))
 
     def _marked(self, file: DataFile) -> BitMap64:
         return self._access.marked(file) or BitMap64()
@@ -248,6 +256,10 @@ class _Piece:
         if self.count * _FEW < rows.num_rows:
             return rows.take(np.flatnonzero(self.chosen))
         return rows.filter(pa.array(self.chosen))
+
+
+def _loaded(block: Block) -> list[LoadBlock]:
+    return [lambda: block]
 
 
 def _joint(small: Sequence[ChangedFile]) -> Iterator[list[ChangedFile]]:

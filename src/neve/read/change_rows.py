@@ -52,8 +52,8 @@ class _Shared:
     """Rows of files that several commits mark, all of them by key."""
 
     block: Block
-    places: Mapping[str, Positions]
-    """By path: the place in the block of each marked row, by its position in the file."""
+    places: Mapping[str, tuple[Positions, Positions]]
+    """By path: the positions of marked rows in the file, and their places in the block."""
 
 
 class ChangeRows:
@@ -185,24 +185,26 @@ class ChangeRows:
             self._shared = self._read_shared()
         taken: list[Positions] = []
         for each, wanted in changed:
-            path = each.file.path
-            marked = positions_in(self._all_marks(path))
-            taken.append(self._shared.places[path][np.searchsorted(marked, positions_in(wanted))])
-        places = np.sort(np.concatenate(taken))
+            positions, places = self._shared.places[each.file.path]
+            taken.append(places[np.searchsorted(positions, positions_in(wanted))])
+        # Those of each file ascend already: a stable sort only merges them.
+        chosen = np.sort(np.concatenate(taken), kind="stable")
         rows, keys = self._shared.block
-        keys = keys.taken(places)
-        merged_order([keys])  # no key occurs twice
-        return (rows.take(places), keys) if len(places) else None
+        keys = keys.taken(chosen)
+        if not keys.ascends():
+            merged_order([keys])  # raises: a key occurs twice
+        return (rows.take(chosen), keys) if len(chosen) else None
 
     def _read_shared(self) -> _Shared:
         rows, parts = self._read_together(self._often.values())
         order, _ = order_of(parts)
         place_of = np.empty(len(order), np.int64)
         place_of[order] = np.arange(len(order))
-        counts = [len(self._all_marks(path)) for path in self._often]
-        places = np.split(place_of, np.cumsum(counts)[:-1])
+        positions = [positions_in(self._all_marks(path)) for path in self._often]
+        places = np.split(place_of, np.cumsum([len(each) for each in positions])[:-1])
         block = rows.take(order), RowKeys.joined(parts).taken(order)
-        return _Shared(block, dict(zip(self._often, places, strict=True)))
+        both = zip(positions, places, strict=True)
+        return _Shared(block, dict(zip(self._often, both, strict=True)))
 
     def _joint_block(self, files: Sequence[ChangedFile]) -> Block | None:
         """Read all changed rows of small files at once."""

@@ -367,29 +367,36 @@ class Table(KeptInProcess):
         *,
         consumer: str | None = None,
         keep_seconds: float | None = None,
+        live: bool = False,
     ) -> pa.RecordBatchReader:
         """Read the changes of rows after Version `since`, 0 for all, up to `until` or now.
 
         Columns are the table's, as of `until`, and `_change_type` (insert, update_preimage,
         update_postimage, delete), `_commit_version` and `_commit_timestamp`. Commits come in their
-        order, rows of a commit by key. Rows that are not flushed are left out. History is kept
-        until the reader is read to its end or garbage-collected. Raises NotFound, with the oldest
-        Version that is kept, when a part of it has expired.
+        order, rows of a commit by key. Rows that are not flushed are left out, unless `live`.
+        History is kept until the reader is read to its end or garbage-collected. Raises NotFound,
+        with the oldest Version that is kept, when a part of it has expired.
+
+        With `live`, the table is refreshed, and the changes that its unflushed rows make to the
+        current Version come last; their `_commit_version` and `_commit_timestamp` are NULL. They
+        are provisional: a flush commits them and they are returned again, or a later write undoes
+        them and they are not. So each reader's live changes replace those of the reader before it.
 
         A `consumer` has a name and continues where it stopped, whatever the process: the table
         stores its position once the reader is read to its end, and not if it is dropped before. A
         new one starts after `since`; without it at 0, or at the oldest Version if earlier ones have
         expired. One that exists skips to `since`, and never goes back. It keeps history from its
-        position on, for `keep_seconds` after it was last read, 7 days unless given once.
+        position on, for `keep_seconds` after it was last read, 7 days unless given once. Live
+        changes do not move the position.
         """
         feed = ChangeFeed(self._open.engine)
         if consumer is not None:
             _refuse_with_consumer(until)
             self._open.check_may_consume()
-            return feed.consume(consumer, since, keep_seconds=keep_seconds).reader()
+            return feed.consume(consumer, since, keep_seconds=keep_seconds, live=live).reader()
         if keep_seconds is not None:
             raise InvalidArgument("keep_seconds needs a consumer", hint="Name one with consumer=…")
-        return feed.changes(cast("int", since), until)  # None is refused there
+        return feed.changes(cast("int", since), until, live=live).reader()  # None is refused there
 
     def follow(
         self, since: int, *, poll_seconds: float = 1.0, stop: Event | None = None

@@ -7,7 +7,8 @@
 1. Each call checks its rows and keeps them in memory.
 2. The end of the block writes files, finds the older rows of all keys, and commits once. Of several
    changes of one key the last call counts.
-3. A block that ends with an exception changes nothing.
+3. The upkeep that is due follows, unless the table has a live writer, which does it.
+4. A block that ends with an exception changes nothing.
 
 The table's log is not touched: rows that the live writer has not flushed come after this commit.
 """
@@ -42,9 +43,9 @@ _TRIES: Final = 5
 class BulkJob(KeptInProcess):
     """Collects changes and commits them at the end of its block; for one thread."""
 
-    def __init__(self, parts: TableParts, identity: JobIdentity) -> None:
+    def __init__(self, parts: TableParts, identity: JobIdentity, *, upkeep: bool = True) -> None:
         """Begin; raises InvalidArgument for a batch that goes back."""
-        self._committer: Final = BulkCommitter(parts)
+        self._committer: Final = BulkCommitter(parts, upkeep=upkeep)
         self.outcome: BulkOutcome | None = self._committer.find_committed(identity)
         """What the job has done; None before its end."""
         self._changes: list[Changes] = []

@@ -4,7 +4,7 @@
              job that is committed already is recognized by its id or its batch
 2. work      in any process: write files, and look up older rows of their keys in the leased Version
 3. commit    add files and positions to the table as one Version, rebased on other commits; then
-             publish the commit
+             publish the commit, and do the upkeep that is due
 4. give up   withdraw the intent, unless the run was committed after all, and delete the files: now
              those that exist, and for a day by garbage collection
 
@@ -17,6 +17,8 @@ JOBS-J3  A job that made decisions by what it read (a merge, a partial write) is
          count as changes.
 JOBS-J4  A run that dies leaves files that no Version names. A sweep deletes them, or garbage
          collection once the intent has ended.
+JOBS-J5  Upkeep comes after the commit, and its failure changes nothing about the outcome: it is
+         logged, and the next commit tries again.
 """
 
 import logging
@@ -31,9 +33,11 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.compaction.plan import LevelOptions
+from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.publishing import CommitPublishing
 from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter, base_in
@@ -71,10 +75,14 @@ class BulkRun:
 class BulkCommitter:
     """Commits the work of jobs to one table; safe for many threads."""
 
-    def __init__(self, parts: TableParts, *, levels: LevelOptions | None = None) -> None:
+    def __init__(
+        self, parts: TableParts, *, levels: LevelOptions | None = None, upkeep: bool = False
+    ) -> None:
+        """Begin; `upkeep` compacts and cleans up after commits, unless a live writer does."""
         self._parts = parts
         self._versions = parts.versions
         self._levels = levels or LevelOptions()
+        self._has_upkeep = upkeep
         self._committer = TableCommitter(
             parts.versions,
             parts.work,
@@ -115,12 +123,14 @@ class BulkCommitter:
         decided: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
         is_first: bool = False,
+        executor: PlanExecutor | None = None,
     ) -> BulkOutcome:
         """Commit the work of a run; raises Conflict when it is void, Fenced past its deadline.
 
         `decided`: the work depends on the rows it read (JOBS-J3). `replaces`: partitions, under the
         spec of the base, whose other rows are removed. `is_first`: the table must have no other
-        rows. Any error but OutcomeUnknown gives the run up.
+        rows. Any error but OutcomeUnknown gives the run up. `executor` compacts what is too large
+        for this process.
         """
         base = JobBase(self._parts, run.run, run.base)
         change = replace(run.identity.head_change, intent_id=run.run.digits)
@@ -147,8 +157,11 @@ class BulkCommitter:
         if committed.is_repeat:
             self.give_up(run)
             return self._repeated(committed)
+        outcome = self._outcome(committed, work)
         self._tidy(run, committed.snapshot.version)
-        return self._outcome(committed, work)
+        if self._has_upkeep:
+            self._keep_in_shape(base.version, executor)
+        return outcome
 
     def give_up(self, run: BulkRun) -> None:
         """End a run that is not committed; what cannot be deleted now is garbage for later.
@@ -287,6 +300,16 @@ class BulkCommitter:
         vectors = (file.vector.path for file in version.files.values() if file.vector is not None)
         self._delete_files(run.run, kept=frozenset((*version.files, *version.deletes, *vectors)))
         self._publish(version.number)
+
+    def _keep_in_shape(self, base: Version, executor: PlanExecutor | None) -> None:
+        """Do the upkeep that is due after a commit (JOBS-J5)."""
+        try:
+            CommittedMaintenance(self._parts).keep_in_shape(since=base, executor=executor)
+        except Exception as error:  # noqa: BLE001 - of Spark, Arrow or storage: the commit stands
+            table_id = self._parts.paths.table_id
+            logger.warning("upkeep failed table=%s cause=%s", table_id, error)
+            if isinstance(error, NeveError):
+                self._parts.failed("upkeep", error)
 
     def _publish(self, version: int) -> None:
         """Publish a commit; raises NotPublished."""

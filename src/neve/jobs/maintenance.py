@@ -11,6 +11,9 @@ writable. On a full disk, work that frees space uses the space that the log has 
     compact    plan ──► executor ──► one commit ──► plan again
                a plan whose inputs others changed is void, and is made again
 
+    after each commit of a job, for tables that no live writer has open:
+               compact what is due; from time to time expire and collect, as retention says
+
 JOBS-K1  A job announces its files before it writes the first one, and its commit withdraws the
          announcement: no collector deletes files that are about to be committed.
 JOBS-K2  The Version that is rewritten or read is leased, and the lease renewed, until the end.
@@ -25,10 +28,11 @@ from dataclasses import replace
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 
-from neve.compaction.plan import CompactionPlan
+from neve.compaction.plan import CompactionPlan, CompactionReason, jobs_of
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
+from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Rewrite, note_compacted, tidy_deletes
 from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
@@ -64,6 +68,11 @@ from neve.table.table_context import TableParts, append_files_of
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0
 _RENEWALS_PER_LEASE: Final = 6
+_REMOTE_BYTES: Final = 128 << 20
+"""From this size on, the workers of a cluster make up for the start of a job on it."""
+_GROWING: Final = frozenset({CompactionReason.SIZE, CompactionReason.GARBAGE})
+_TEND_VERSIONS: Final = 32
+_TEND_MS: Final = 60 * 60 * 1000
 
 Done = TypeVar("Done")
 Progress: TypeAlias = Callable[[int, int], None]
@@ -360,6 +369,61 @@ class CommittedMaintenance(Maintenance):
             parts.versions, parts.work, clock=parts.clock, ids=parts.ids
         )
 
+    def keep_in_shape(self, *, since: Version, executor: PlanExecutor | None = None) -> None:
+        """Do what a live writer does in the background, after a job that began on a Version.
+
+        Compacts while enough is due: many bytes with the `executor`, otherwise here. Expires
+        Versions and deletes their files once in 32 Versions, and after a commit that came an hour
+        after its base. Does nothing while there is a live writer, and stops when others compact the
+        same files.
+        """
+        is_compacted = False
+        plans = self._due_plans()
+        # Limited, because others may commit all the time: what they add is theirs to compact.
+        for _ in range(len(plans) + self._options.level_options.levels_max):
+            if not plans or self._has_live_writer():
+                break
+            is_large = sum(plan.input_bytes for plan in plans) >= _REMOTE_BYTES
+            if executor is not None and is_large:
+                outcome = self._run_plans(self._merges, executor, _ignore)
+            else:
+                outcome = self._run_plans(self._first_merges, None, _ignore)
+            if not outcome:
+                break
+            is_compacted = True
+            plans = self._due_plans()
+        if is_compacted:
+            CommitPublishing(self._parts).try_publish()
+        if self._is_tending_due(since) and not self._has_live_writer():
+            self._upkeep().tend_once()
+
+    def _due_plans(self) -> Sequence[CompactionPlan]:
+        """Return the plans for the newest known Version; none while a few small files can wait.
+
+        A job waits for its upkeep, so each rewrite should do away with many files.
+        """
+        version, options = self._parts.versions.snapshot_known().version, self._options
+        plans = self._merges(version, self._parts.definitions.partition_identity())
+        is_many = sum(len(plan.inputs) for plan in plans) >= options.level0_files_slow
+        is_large = any(
+            plan.reason in _GROWING and plan.input_bytes >= options.file_bytes for plan in plans
+        )
+        return plans if is_many or is_large else ()
+
+    def _first_merges(
+        self, version: Version, identity: PartitionIdentity
+    ) -> Sequence[CompactionPlan]:
+        """Return the plans of one commit: a process that dies loses no more than these."""
+        jobs = jobs_of(self._merges(version, identity))
+        return jobs[0] if jobs else []
+
+    def _is_tending_due(self, since: Version) -> bool:
+        current = self._parts.versions.snapshot_known().version
+        return (
+            since.number // _TEND_VERSIONS < current.number // _TEND_VERSIONS
+            or since.facts.timestamp_ms + _TEND_MS <= current.facts.timestamp_ms
+        )
+
     def verify(
         self,
         *,
@@ -461,6 +525,10 @@ class CommittedMaintenance(Maintenance):
             yield True
         finally:
             lock.release()
+
+    def _has_live_writer(self) -> bool:
+        with self._alone() as is_alone:
+            return not is_alone
 
     @contextmanager
     def _base(self) -> Iterator[JobBase]:
@@ -577,3 +645,7 @@ def _check_progress(progress: object) -> None:
 
 def _go_on() -> None:
     """Never cancel."""
+
+
+def _ignore(_rows: int) -> None:
+    """Report no progress."""

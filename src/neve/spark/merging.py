@@ -93,6 +93,7 @@ def merge(
     order_by: str | None = None,
     job_id: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
@@ -102,7 +103,9 @@ def merge(
     the case. Several rows of one key are an error, unless `order_by` decides which is the last.
     Raises Conflict when other commits kept changing the same keys.
     """
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+    with TableJobs(
+        location, name, storage_options=storage_options, progress=progress, upkeep=upkeep
+    ) as jobs:
         schema = jobs.table.schema
         check_rows(df)
         check_key_columns(df.schema, schema)

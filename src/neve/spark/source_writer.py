@@ -11,6 +11,7 @@
     job_id       a batch write of this id is committed once, however often it runs
     app_id       names a stream, so that each of its batches is committed once; by default the id
                  of the query, as its checkpoint on this machine says
+    upkeep       "false": do not compact and clean up after the commit
     storage.x    storage option x of the lake
 
 Spark divides the rows, not the writer. A task sorts its rows in memory; two tasks that have rows of
@@ -19,7 +20,8 @@ rows up where it writes them, and suits large jobs better.
 
 Every step runs in another process: planning begins the run, tasks write, a last one commits. For a
 stream, Spark commits with another writer, which has begun its own run: it commits the run of the
-tasks, on the Version that they looked rows up in.
+tasks, on the Version that they looked rows up in. The process that commits has no session of Spark,
+so it compacts what is due itself.
 """
 
 import json
@@ -65,6 +67,7 @@ _OPTIONS: Final = (
     "job_id",
     "app_id",
     "checkpointLocation",
+    "upkeep",
 )
 _DEADLINE_SECONDS: Final = 6 * 60 * 60.0
 
@@ -146,6 +149,7 @@ class _Asked:
     job_id: str | None
     app_id: str | None
     checkpoint: str | None
+    upkeep: bool
     storage_options: Mapping[str, str]
 
     @classmethod
@@ -174,6 +178,7 @@ class _Asked:
             job_id=given.get("job_id"),
             app_id=given.get("app_id"),
             checkpoint=given.get("checkpointlocation"),
+            upkeep=_upkeep_in(given),
             storage_options=storage_options(given),
         )
 
@@ -230,6 +235,14 @@ def _order_in(given: Mapping[str, str]) -> tuple[str, ...]:
     if len(spellings) > 1:
         raise InvalidArgument("orderBy and order_by are one option", hint="Leave one of them out")
     return tuple(name.strip() for text in spellings for name in text.split(","))
+
+
+def _upkeep_in(given: Mapping[str, str]) -> bool:
+    """Return whether a write is followed by upkeep, of options whose names are in lower case."""
+    text = given.get("upkeep", "true").lower()
+    if text not in {"true", "false"}:
+        raise InvalidArgument(f"upkeep={text!a}", hint='Write "true" or "false"')
+    return text == "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +305,7 @@ class _Begun:
             self.site.location,
             self.asked.table,
             storage_options=self.asked.storage_options or None,
+            upkeep=self.asked.upkeep,
         )
 
 

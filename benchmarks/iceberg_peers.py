@@ -33,7 +33,7 @@ _PYICEBERG: Final = "PyIceberg append"
 _ANSWER_SECONDS: Final = 1_800.0
 _FILES_FOR_EACH: Final = 10
 """A whole run makes 1,000 commits, a quick one 100."""
-_LEFT_OUT: Final = "PyIceberg did not take part: `.venv-peers` could not be made."
+LEFT_OUT: Final = "Peers did not take part: `.venv-peers` could not be made."
 _UNCOMPACTED: Final = neve.TableOptions(
     background=False, level0_files=1 << 20, level0_files_slow=1 << 20, level0_files_max=1 << 20
 )
@@ -55,7 +55,7 @@ def build_iceberg_commits(scale: Scale, _directory: Path) -> Workload:
     """Small commits, beside PyIceberg with its SQLite catalog."""
     commits = scale.table_files // _FILES_FOR_EACH
     with ExitStack() as starting:
-        process = _start("benchmarks.peers.pyiceberg_commits", starting)
+        process = start_peer("benchmarks.peers.pyiceberg_commits", starting)
         peers: Sequence[Candidate] = ()
         if process is not None:
             append = functools.partial(_append_elsewhere, process=process, commits=commits)
@@ -78,7 +78,7 @@ def build_iceberg_commits(scale: Scale, _directory: Path) -> Workload:
             notes=(
                 "neve logs, flushes, commits and publishes each row, all durable; no compaction.",
                 "PyIceberg syncs its SQLite catalog and none of its files.",
-                *(() if peers else (_LEFT_OUT,)),
+                *(() if peers else (LEFT_OUT,)),
             ),
             rounds_max=1,
             release=starting.pop_all().close,
@@ -108,7 +108,7 @@ def build_iceberg_scan(scale: Scale, directory: Path) -> Workload:
             for name, (connection, query) in here.items()
         ]
         ratios = [Ratio(of="DuckDB, neve's table", to="DuckDB, its own")]
-        process = _start("benchmarks.peers.iceberg_scans", starting)
+        process = start_peer("benchmarks.peers.iceberg_scans", starting)
         if process is not None:
             place = directory / "pyiceberg"
             place.mkdir()
@@ -139,14 +139,14 @@ def build_iceberg_scan(scale: Scale, directory: Path) -> Workload:
             notes=(
                 "neve's table has the updates as new files and deletion vectors.",
                 "PyIceberg's own was written again, sorted; DuckDB's own updated its file.",
-                *(() if process is not None else (_LEFT_OUT,)),
+                *(() if process is not None else (LEFT_OUT,)),
             ),
             uses_disk=False,
             release=starting.pop_all().close,
         )
 
 
-def _start(module: str, starting: ExitStack) -> PeerProcess | None:
+def start_peer(module: str, starting: ExitStack) -> PeerProcess | None:
     """Start a peer; None when their environment is not there."""
     environment = PeerEnvironment()
     if not environment.is_ready():

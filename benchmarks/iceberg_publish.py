@@ -1,18 +1,27 @@
 """`iceberg_publish` and `iceberg_visible`: what it costs to show a commit to other engines.
 
 `iceberg_publish` publishes one commit after the other to tables of few and of many files. The data
-files are facts only, as publishing never opens one; vectors are real. `iceberg_visible` writes real
-rows: from a put to a scan by PyIceberg and by DuckDB that has the row; a call is from the
-acknowledged put on.
+files are facts only, as publishing never opens one; vectors are real.
+
+`iceberg_visible` puts real rows, and has other engines count the rows of the table by its location
+until they see each:
+
+    put ──► returns ──► flush, or a thread after flush_seconds ──► published ──► counted
+                     ▲                                                                 ▲
+                     └────────────────────────── a call ───────────────────────────────┘
+
+PyIceberg and delta-rs append each row to a table of their own, and count; a call begins before the
+append, which shows the row at its end.
 """
 
 import functools
 import struct
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict, cast
 
 import pyarrow as pa
 from pyiceberg.table import StaticTable
@@ -20,8 +29,21 @@ from pyroaring import BitMap64
 
 import neve
 from benchmarks.duckdb_iceberg import duckdb_with_iceberg
-from benchmarks.harness import Candidate, Kind, Outcome, Ratio, Scale, Stopwatch, Workload
+from benchmarks.harness import (
+    FIXED_TIME,
+    Candidate,
+    Kind,
+    Outcome,
+    Ratio,
+    Scale,
+    Shows,
+    Stopwatch,
+    Workload,
+)
+from benchmarks.iceberg_peers import LEFT_OUT, start_peer
 from benchmarks.manifest_table import data_file
+from benchmarks.peer_process import PeerProcess, measured_together
+from benchmarks.peers.json_lines import TimedPart
 from benchmarks.result_file import Pace
 from neve.catalog.table import Table, open_table_of
 from neve.model.data_file import DataFile, VectorRef
@@ -31,7 +53,11 @@ from neve.sstable.puffin import write_puffin
 _FEW: Final = 10
 _RATE_OF_TWICE_THE_TIME: Final = 0.5
 _OPTIONS: Final = neve.TableOptions(background=False, iceberg_publish="demand")
-_VISIBLE_PUTS: Final = 10
+_FILES_FOR_EACH_PUT: Final = 1_000
+"""A whole run puts ten rows to be seen."""
+_PUTS_MIN: Final = 3
+_FLUSH_SECONDS: Final = 1.0
+_COUNT_SECONDS: Final = 0.5
 
 _COLUMNS: Final[dict[str, pa.DataType]] = {
     "id": pa.int64(),
@@ -40,6 +66,12 @@ _COLUMNS: Final[dict[str, pa.DataType]] = {
     "visits": pa.int32(),
     "payload": pa.binary(),
 }
+
+
+class _SeenReply(TypedDict):
+    timed: TimedPart
+    latencies_ns: list[int]
+    seen: list[int]
 
 
 def build_iceberg_publish(scale: Scale, _directory: Path) -> Workload:
@@ -81,17 +113,74 @@ def build_iceberg_publish(scale: Scale, _directory: Path) -> Workload:
     )
 
 
-def build_iceberg_visible(_scale: Scale, _directory: Path) -> Workload:
-    """From a put to a scan of another engine that shows it."""
-    return Workload(
-        name="iceberg_visible",
-        sentence="A row is put, flushed and published, and another engine counts the rows.",
-        unit="rows",
-        candidates=[
-            Candidate(name=name, kind=Kind.NEVE, trial=functools.partial(_see, count=count))
-            for name, count in (("PyIceberg", _count_pyiceberg), ("DuckDB", _count_duckdb))
-        ],
-    )
+def build_iceberg_visible(scale: Scale, _directory: Path) -> Workload:
+    """From a put to a count of another engine that has the row."""
+    puts = max(scale.table_files // _FILES_FOR_EACH_PUT, _PUTS_MIN)
+    engines = {"DuckDB": _count_duckdb, "PyIceberg": _count_pyiceberg}
+    waits = {"flush": None, f"flush_seconds={_FLUSH_SECONDS:g}": _FLUSH_SECONDS}
+    with ExitStack() as starting:
+        peers = {
+            f"{name}, append": process
+            for name, module in (
+                ("PyIceberg", "benchmarks.peers.pyiceberg_commits"),
+                ("delta-rs", "benchmarks.peers.delta_commits"),
+            )
+            if (process := start_peer(module, starting)) is not None
+        }
+        return Workload(
+            name="iceberg_visible",
+            sentence="A row is put, and another engine counts the rows of the table until it sees "
+            "it.",
+            unit="rows",
+            candidates=[
+                *(
+                    Candidate(
+                        name=f"neve to {engine}, {wait}",
+                        kind=Kind.NEVE,
+                        trial=functools.partial(
+                            _see, puts=puts, count=count, flush_seconds=seconds
+                        ),
+                        sync="each row",
+                    )
+                    for wait, seconds in waits.items()
+                    for engine, count in engines.items()
+                ),
+                *(
+                    Candidate(
+                        name=name,
+                        kind=Kind.PEER,
+                        trial=functools.partial(_see_elsewhere, puts=puts, process=process),
+                        sync="never",
+                    )
+                    for name, process in peers.items()
+                ),
+            ],
+            ratios=[
+                *(
+                    Ratio(of=f"neve to {engine}, flush", to=peer, by=Pace.MEDIAN_CALL)
+                    for engine in engines
+                    for peer in peers
+                ),
+                *(
+                    Ratio(
+                        of=f"neve to {engine}, flush_seconds={_FLUSH_SECONDS:g}",
+                        to=FIXED_TIME,
+                        seconds=_FLUSH_SECONDS + _COUNT_SECONDS,
+                    )
+                    for engine in engines
+                ),
+            ],
+            parameters={"rows_per_trial": puts, "flush_seconds": _FLUSH_SECONDS},
+            notes=(
+                "A call is from the return of the put to the end of the first count that has it.",
+                "Counting is a part of it: with `flush` the first count has the row.",
+                f"Target with `flush_seconds`: within that time and {_COUNT_SECONDS:g} s to count.",
+                "PyIceberg and delta-rs append to tables of their own, and count those themselves.",
+                *(() if peers else (LEFT_OUT,)),
+            ),
+            shows=Shows.SECONDS,
+            release=starting.pop_all().close,
+        )
 
 
 def _publish(
@@ -175,28 +264,54 @@ def _files(first: int, count: int) -> tuple[DataFile, ...]:
     )
 
 
-def _see(directory: Path, stopwatch: Stopwatch, *, count: Callable[[str], int]) -> Outcome:
+def _see(
+    directory: Path,
+    stopwatch: Stopwatch,
+    *,
+    puts: int,
+    count: Callable[[str], int],
+    flush_seconds: float | None,
+) -> Outcome:
+    options = neve.TableOptions(flush_seconds=flush_seconds)
     with neve.open(directory / "lake") as lake:
-        table = lake.create_table("a.b", pa.schema(_COLUMNS), ["id"], options=_OPTIONS)
+        table = lake.create_table("a.b", pa.schema(_COLUMNS), ["id"], options=options)
         table.put({"id": -1})
         table.flush()
-        seen = [count(table.iceberg_metadata())]
+        seen = [count(table.location)]
         latencies = []
         with stopwatch:
-            for number in range(_VISIBLE_PUTS):
+            for number in range(puts):
                 table.put({"id": number})
                 began = time.perf_counter_ns()
-                table.flush()
-                seen.append(count(table.iceberg_metadata()))
+                if flush_seconds is None:
+                    table.flush()
+                while (found := count(table.location)) == seen[-1]:
+                    pass
                 latencies.append(time.perf_counter_ns() - began)
+                seen.append(found)
         table.close()
     return Outcome(
-        rows=_VISIBLE_PUTS,
-        calls=_VISIBLE_PUTS,
+        rows=puts,
+        calls=puts,
         logical_bytes=0,
         answer=seen,
-        expected=list(range(1, _VISIBLE_PUTS + 2)),
+        expected=list(range(1, puts + 2)),
         latencies_ns=latencies,
+    )
+
+
+def _see_elsewhere(
+    directory: Path, stopwatch: Stopwatch, *, puts: int, process: PeerProcess
+) -> Outcome:
+    reply = cast("_SeenReply", process.ask("append_seen", directory=str(directory), commits=puts))
+    stopwatch.take(measured_together([reply["timed"]]))
+    return Outcome(
+        rows=puts,
+        calls=puts,
+        logical_bytes=0,
+        answer=reply["seen"],
+        expected=list(range(1, puts + 1)),
+        latencies_ns=reply["latencies_ns"],
     )
 
 

@@ -13,4 +13,4 @@ ICEBERG_WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "iceberg_commits": build_iceberg_commits,
     "iceberg_scan": build_iceberg_scan,
 }
-ICEBERG_WITH_PEERS: Final = frozenset({"iceberg_commits", "iceberg_scan"})
+ICEBERG_WITH_PEERS: Final = frozenset({"iceberg_visible", "iceberg_commits", "iceberg_scan"})

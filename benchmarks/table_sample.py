@@ -23,7 +23,10 @@ import pyarrow.compute as pc
 from benchmarks.harness import SEED
 from benchmarks.peers.table_rows import (
     BASE,
+    CHANGES,
+    DELETE,
     KEYS,
+    ORDER,
     SCHEMA,
     UPDATES,
     digest,
@@ -42,6 +45,11 @@ _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _PAYLOAD_BYTES: Final = 100
 _NAME_LENGTHS: Final = (12, 29)
 _UPDATED: Final = 10
+_CHANGED: Final = 5
+_INSERTED: Final = 0.2
+_DELETED: Final = 0.2
+CHANGE_WINDOW: Final = 10_000
+"""Changes arrive out of order only within so many."""
 _STRIDE: Final = 999_983
 
 
@@ -63,6 +71,34 @@ def make_rows(ids: npt.NDArray[np.int64], generator: np.random.Generator) -> pa.
         ],
         schema=SCHEMA,
     )
+
+
+def make_changes(ids: npt.NDArray[np.int64], generator: np.random.Generator) -> pa.Table:
+    """Draw a feed of changes to rows with these ids: updates, inserts, and deletes of some.
+
+    Keys occur several times. Within a window of a batch's size the order of arrival is not that of
+    the changes; across windows it is.
+    """
+    count = max(len(ids) // _CHANGED, 1)
+    draw = generator.random(count)
+    # Odd ids are not in the base; half of the deletes are of rows that were inserted here.
+    new = generator.integers(0, len(ids), count) * 2 + 1
+    is_new = (draw < _INSERTED) | (draw > 1 - _DELETED / 2)
+    chosen = np.where(is_new, new, generator.choice(ids, count))
+    op = np.where(draw > 1 - _DELETED, DELETE, np.where(is_new, "c", "u"))
+    rows = make_rows(chosen, generator)
+    feed = pa.table(
+        [pa.array(op.tolist(), pa.string()), pa.array(np.arange(1, count + 1)), *rows.columns],
+        names=["op", ORDER, *SCHEMA.names],
+    )
+    starts = np.arange(count) // CHANGE_WINDOW
+    return feed.take(np.lexsort((generator.random(count), starts)))
+
+
+def last_of_each(changes: pa.Table) -> pa.Table:
+    """Return the last change of each key."""
+    _, places = np.unique(changes["id"].to_numpy()[::-1], return_index=True)
+    return changes.take(changes.num_rows - 1 - places)
 
 
 def _texts(
@@ -91,6 +127,7 @@ class TableSample:
         write_rows(directory / BASE, make_rows(ids, generator))
         write_rows(directory / UPDATES, make_rows(updated, generator))
         write_rows(directory / KEYS, pa.table({"id": keys}))
+        write_rows(directory / CHANGES, make_changes(ids, np.random.default_rng((SEED, rows))))
         return cls(directory)
 
     @cached_property
@@ -116,6 +153,26 @@ class TableSample:
     def updated(self) -> pa.Table:
         """All rows after the updates."""
         return pa.concat_tables([without(self.base, self.updates.column("id")), self.updates])
+
+    @cached_property
+    def changes(self) -> pa.Table:
+        """A feed of changes to the base, in the order of its arrival."""
+        return read_rows(self.directory / CHANGES)
+
+    def applied(self) -> str:
+        """Return the digest of all rows after the changes, each key as its newest one says."""
+        newest = last_of_each(self.changes.sort_by(ORDER))
+        left = newest.filter(pc.not_equal(newest["op"], pa.scalar(DELETE)))
+        return digest(self._replaced(newest, left))
+
+    def upserted(self) -> str:
+        """Return the digest of all rows after those of the changes were upserted as they came."""
+        newest = last_of_each(self.changes)
+        return digest(self._replaced(newest, newest))
+
+    def _replaced(self, changed: pa.Table, left: pa.Table) -> pa.Table:
+        kept = without(self.base, changed["id"])
+        return pa.concat_tables([kept, left.select(SCHEMA.names).cast(SCHEMA)])
 
     def written(self, rows: int, shares: Sequence[int]) -> str:
         """Return the digest of what threads have written, each so many of its share."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from benchmarks.harness import Workload
+from benchmarks.table_apply import build_apply, build_apply_order
 from benchmarks.table_buckets import build_buckets
 from benchmarks.table_changes import build_changes
 from benchmarks.table_days import build_days
@@ -41,6 +42,8 @@ TABLE_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
     "table_put_synced": build_put_synced,
     "table_upsert": build_upsert,
     "table_upsert_settled": build_upsert_settled,
+    "table_apply": build_apply,
+    "table_apply_order": build_apply_order,
     "table_get": build_get,
     "table_get_first": build_get_first,
     "table_get_many": build_get_many,

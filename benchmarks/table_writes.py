@@ -57,11 +57,11 @@ _SMALLER_LOADS: Final = (
     "fifth, SlateDB with a fiftieth."
 )
 _SLATEDB_SYNC: Final = "SlateDB syncs nothing when its object store is the local disk."
-_PAIMON_SYNC: Final = (
+PAIMON_SYNC: Final = (
     "pypaimon syncs data files, but not the manifests and snapshots that name them: a power cut "
     "may take a commit back. It has an older pyarrow, since it asks for one below 20."
 )
-_PAIMON_FILES: Final = (
+PAIMON_FILES: Final = (
     "pypaimon has nothing left to do after its commits: it cannot compact, and reads merge its "
     "sorted files."
 )
@@ -147,7 +147,7 @@ def build_upsert(session: TableSession) -> Workload:
         "the call returns.",
         settle=False,
         target=5.0,
-        notes=(_PAIMON_SYNC,),
+        notes=(PAIMON_SYNC,),
     )
 
 
@@ -160,7 +160,7 @@ def build_upsert_settled(session: TableSession) -> Workload:
         "neve, sorted files for RocksDB, a checkpoint for DuckDB and SQLite.",
         settle=True,
         target=2.0,
-        notes=(_PAIMON_SYNC, _PAIMON_FILES),
+        notes=(PAIMON_SYNC, PAIMON_FILES),
     )
 
 
@@ -213,7 +213,7 @@ def build_delete(session: TableSession) -> Workload:
         notes=(
             "delta-rs deletes all keys in one call: each rewrites its files. It syncs nothing.",
             "PyIceberg is left out: it would rewrite its files for each call.",
-            _PAIMON_SYNC,
+            PAIMON_SYNC,
             _DUCKLAKE_SYNC,
             *left_out(session),
         ),

@@ -1,7 +1,8 @@
-"""delta-rs's part in `manifest_commits`: one version of the log per commit.
+"""delta-rs's part in benchmarks of commits: one version of the log per commit.
 
 add_action   adds a Parquet file that is there already, with its statistics: metadata only.
 append       appends a table of one row: writes its Parquet file as well.
+append_seen  the same, and the rows of the table are counted after each.
 """
 
 import json
@@ -51,6 +52,20 @@ def append(directory: str, commits: int) -> dict[str, object]:
     return {"timed": timer.part, "latencies_ns": latencies} | _read_back(directory)
 
 
+def append_seen(directory: str, commits: int) -> dict[str, object]:
+    """Append rows one by one, and count those of the table, opened again, after each."""
+    table = DeltaTable.create(directory, schema=SCHEMA)
+    rows = [one_row(number) for number in range(commits)]
+    latencies, seen = [], []
+    with PartTimer() as timer:
+        for row in rows:
+            began_at = time.perf_counter_ns()
+            write_deltalake(table, row, mode="append")
+            seen.append(DeltaTable(directory).to_pyarrow_table().num_rows)
+            latencies.append(time.perf_counter_ns() - began_at)
+    return {"timed": timer.part, "latencies_ns": latencies, "seen": seen}
+
+
 def _write_file(directory: Path, number: int) -> AddAction:
     path = directory / f"{number}.parquet"
     pq.write_table(one_row(number), path)
@@ -83,4 +98,7 @@ def _read_back(directory: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    serve(f"delta-rs {metadata.version('deltalake')}", {"add_action": add_action, "append": append})
+    serve(
+        f"delta-rs {metadata.version('deltalake')}",
+        {"add_action": add_action, "append": append, "append_seen": append_seen},
+    )

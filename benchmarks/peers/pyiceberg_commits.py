@@ -1,8 +1,9 @@
-"""PyIceberg's part in `manifest_commits`: one snapshot per commit, in its SQLite catalog.
+"""PyIceberg's part in benchmarks of commits: one snapshot per commit, in its SQLite catalog.
 
 add_files   adds a Parquet file that is there already: metadata only. The search for duplicates,
             which reads all metadata, is switched off.
 append      appends a table of one row: writes its Parquet file as well.
+append_seen the same, and the rows of the table are counted after each.
 """
 
 import time
@@ -48,6 +49,21 @@ def append(directory: str, commits: int) -> dict[str, object]:
     return {"timed": timer.part, "latencies_ns": latencies} | _read_back(directory)
 
 
+def append_seen(directory: str, commits: int) -> dict[str, object]:
+    """Append rows one by one, and count those of the table, as the catalog has it, after each."""
+    table = _new_table(directory)
+    catalog = _open_catalog(directory)
+    rows = [one_row(number) for number in range(commits)]
+    latencies, seen = [], []
+    with PartTimer() as timer:
+        for row in rows:
+            began_at = time.perf_counter_ns()
+            table.append(row)
+            seen.append(catalog.load_table(_TABLE).scan().to_arrow().num_rows)
+            latencies.append(time.perf_counter_ns() - began_at)
+    return {"timed": timer.part, "latencies_ns": latencies, "seen": seen}
+
+
 def _open_catalog(directory: str) -> SqlCatalog:
     where = Path(directory)
     return SqlCatalog(
@@ -68,4 +84,7 @@ def _read_back(directory: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    serve(f"PyIceberg {metadata.version('pyiceberg')}", {"add_files": add_files, "append": append})
+    serve(
+        f"PyIceberg {metadata.version('pyiceberg')}",
+        {"add_files": add_files, "append": append, "append_seen": append_seen},
+    )

@@ -22,7 +22,9 @@ import pyarrow as pa
 from benchmarks.peers.json_lines import PartTimer, TimedPart, serve
 from benchmarks.peers.table_rows import (
     BASE,
+    CHANGES,
     KEYS,
+    ORDERED_SCHEMA,
     UPDATES,
     Row,
     digest,
@@ -68,6 +70,7 @@ class TableCalls:
             "release": self.release,
             "put": self.put,
             "upsert": self.upsert,
+            "apply": self.apply,
             "delete": self.delete,
             "get": self.get,
             "get_first": self.get_first,
@@ -165,6 +168,28 @@ class TableCalls:
         return (
             _reply(durable, rows, latencies, answer),
             _reply(settled, rows, [], answer),
+        )
+
+    def apply(
+        self, *, directory: str, kind: str, sample: str, batch_rows: int, plainly: bool
+    ) -> tuple[Reply, Reply]:
+        """Write a feed of changes in batches, then settle them; gives both times.
+
+        `plainly` upserts the rows of all changes instead, in the order of their arrival.
+        """
+        store = self._kinds[kind](Path(directory))
+        changes = read_rows(Path(sample, CHANGES))
+        given = changes.select(ORDERED_SCHEMA.names) if plainly else changes
+        write = store.upsert if plainly else store.apply
+        with PartTimer() as settled:
+            with PartTimer() as durable:
+                latencies = _timed_each(_batches(given, batch_rows), write)
+            store.settle()
+        store.close()
+        answer = self._read_back(directory, kind)
+        return (
+            _reply(durable, changes.num_rows, latencies, answer),
+            _reply(settled, changes.num_rows, [], answer),
         )
 
     def delete(self, directory: str, kind: str, sample: str, count: int, batch_rows: int) -> Reply:

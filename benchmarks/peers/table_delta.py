@@ -13,12 +13,21 @@ from deltalake import (
 )
 
 from benchmarks.peers.table_calls import serve_store
-from benchmarks.peers.table_rows import SCHEMA, Keys
+from benchmarks.peers.table_rows import (
+    DELETE,
+    ORDER,
+    ORDERED_SCHEMA,
+    SCHEMA,
+    Keys,
+    with_order,
+)
 from benchmarks.peers.table_store import TableStore
 
 
 class DeltaStore(TableStore):
     """Its merge rewrites every file that has a key of the source."""
+
+    schema = SCHEMA
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         assert synced, "delta-rs has no other way"
@@ -26,7 +35,7 @@ class DeltaStore(TableStore):
         if DeltaTable.is_deltatable(place):
             self._table = DeltaTable(place)
         else:
-            self._table = DeltaTable.create(place, schema=SCHEMA)
+            self._table = DeltaTable.create(place, schema=self.schema)
         self._query: QueryBuilder | None = None
 
     def close(self) -> None:
@@ -78,5 +87,30 @@ class DeltaStore(TableStore):
         return pa.table(self._query.execute(query).read_all())
 
 
+class ChangesDeltaStore(DeltaStore):
+    """Keeps the order of changes, and compares it; it forgets that of deleted rows."""
+
+    schema = ORDERED_SCHEMA
+
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        super().load(with_order(rows), batch_rows)
+
+    def apply(self, changes: pa.Table) -> None:
+        # A merge takes one row of each key.
+        ordered = changes.sort_by(ORDER)
+        places = pa.table({"id": ordered["id"], "at": pa.array(range(ordered.num_rows))})
+        last = places.group_by("id").aggregate([("at", "max")])["at_max"]
+        values = {name: f"s.{name}" for name in ORDERED_SCHEMA.names}
+        is_newer = f"s.{ORDER} > t.{ORDER}"
+        merge = self._merge(ordered.take(last))
+        merge = merge.when_matched_delete(f"s.op = '{DELETE}' and {is_newer}")
+        merge = merge.when_matched_update(values, predicate=f"s.op != '{DELETE}' and {is_newer}")
+        merge.when_not_matched_insert(values, predicate=f"s.op != '{DELETE}'").execute()
+        self._changed()
+
+
 if __name__ == "__main__":
-    serve_store(f"delta-rs {metadata.version('deltalake')}", {"plain": DeltaStore})
+    serve_store(
+        f"delta-rs {metadata.version('deltalake')}",
+        {"plain": DeltaStore, "changes": ChangesDeltaStore},
+    )

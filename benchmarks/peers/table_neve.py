@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 import neve
 from benchmarks.peers.table_calls import serve_store
-from benchmarks.peers.table_rows import SCHEMA, Keys, Row
+from benchmarks.peers.table_rows import ORDER, ORDERED_SCHEMA, SCHEMA, Keys, Row, with_order
 from benchmarks.peers.table_store import TableStore
 
 _NAME: Final = "bench.rows"
@@ -22,6 +22,9 @@ _NO_KEY: Final = -1
 class NeveStore(TableStore):
     """Default options but for the sync policy; safe for many threads."""
 
+    schema = SCHEMA
+    order_by: Sequence[str] = ()
+    """Ordering columns of the table."""
     cache_bytes: int | None = None
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
@@ -34,8 +37,13 @@ class NeveStore(TableStore):
         if self._lake.table_exists(_NAME):
             self.table = self._lake.table(_NAME, options=options)
         else:
+            ordering = {"order_by": list(self.order_by)} if self.order_by else {}
             self.table = self._lake.create_table(
-                _NAME, schema=SCHEMA, primary_key=["id"], options=options
+                _NAME,
+                schema=self.schema,
+                primary_key=["id"],
+                options=options,
+                **ordering,  # type: ignore[arg-type]  # only where the table has such columns
             )
         # A table is opened when it is first used.
         self.table.get(_NO_KEY)
@@ -106,6 +114,24 @@ class UncachedNeveStore(OldNeveStore):
     cache_bytes = _NO_CACHE
 
 
+class ChangesNeveStore(NeveStore):
+    """A table that keeps the order of its changes; the order counts within a call of `apply`."""
+
+    schema = ORDERED_SCHEMA
+
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        super().load(with_order(rows), batch_rows)
+
+    def apply(self, changes: pa.Table) -> None:
+        self.table.apply(changes, order_by=ORDER)
+
+
+class OrderedNeveStore(ChangesNeveStore):
+    """The same with an ordering column: the order counts across calls."""
+
+    order_by = (ORDER,)
+
+
 class UnflushedNeveStore(NeveStore):
     """The same, with updates that stay in memory."""
 
@@ -125,5 +151,7 @@ if __name__ == "__main__":
             "old": OldNeveStore,
             "uncached": UncachedNeveStore,
             "unflushed": UnflushedNeveStore,
+            "changes": ChangesNeveStore,
+            "ordered": OrderedNeveStore,
         },
     )

@@ -3,6 +3,8 @@
     base.arrow      every row once, in no order: id, name, score, visits, payload
     updates.arrow   a tenth of the ids again, with other values
     keys.arrow      ids to ask for; one column, all in the base
+    changes.arrow   a feed of changes: op (c, u or d), lsn, which is their order, and a row; out of
+                    order within a batch, never across batches
 
 A digest is over the values alone: two tables with the same rows have the same one, however they
 are cut into chunks and whatever they are backed by.
@@ -29,6 +31,12 @@ SCHEMA: Final = pa.schema(
 BASE: Final = "base.arrow"
 UPDATES: Final = "updates.arrow"
 KEYS: Final = "keys.arrow"
+CHANGES: Final = "changes.arrow"
+DELETE: Final = "d"
+"""The operation of a change that deletes; all others write the row."""
+ORDER: Final = "lsn"
+ORDERED_SCHEMA: Final = SCHEMA.append(pa.field(ORDER, pa.int64()))
+"""Of a table that keeps the order of its changes."""
 
 Row = tuple[int, str, float, int, bytes]
 Keys: TypeAlias = "pa.Array[Any]"
@@ -44,6 +52,11 @@ def write_rows(path: Path, rows: pa.Table) -> None:
     """Write a file of rows."""
     with pa.ipc.new_file(str(path), rows.schema) as writer:
         writer.write_table(rows)
+
+
+def with_order(rows: pa.Table) -> pa.Table:
+    """Return rows that come before every change."""
+    return rows.append_column(ORDERED_SCHEMA.field(ORDER), pa.repeat(pa.scalar(0), rows.num_rows))
 
 
 def row_tuples(rows: pa.Table) -> list[Row]:

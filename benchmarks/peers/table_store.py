@@ -66,6 +66,10 @@ class TableStore(ABC):
     def settle(self) -> None:  # noqa: B027 - some stores have nothing to do
         """Bring everything written into its lasting form."""
 
+    def apply(self, changes: pa.Table) -> None:
+        """Write changes, all or none: the newest of each key, an upsert or a delete."""
+        raise NotImplementedError
+
     def delete(self, keys: Keys) -> None:
         """Delete the rows of keys, all or none."""
         raise NotImplementedError

@@ -99,6 +99,66 @@ def test_opening_beside_a_busy_writer_never_fails_and_never_goes_back(
     assert before > 1
 
 
+class Copy:
+    """A copy of the table: the rows of a Version, and what was live when it was last read."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.rows: dict[int, int] = {}
+        self.live: dict[int, int] = {}
+        self.live_count = 0
+
+    def catch_up(self, table: neve.Table) -> None:
+        """Read on, live; what was live before is no longer."""
+        live = None
+        for batch in table.changes(self.version, live=True):
+            for change in batch.to_pylist():
+                version = change["_commit_version"]
+                if version is None:
+                    live = dict(self.rows) if live is None else live
+                    self._apply(change, live)
+                    self.live_count += 1
+                else:
+                    assert live is None, "live changes come last"
+                    assert version >= self.version
+                    self.version = version
+                    self._apply(change, self.rows)
+        self.live = dict(self.rows) if live is None else live
+
+    def _apply(self, change: dict[str, int], rows: dict[int, int]) -> None:
+        kind, key = str(change["_change_type"]), change["id"]
+        if kind in {"delete", "update_preimage"}:
+            assert rows.pop(key) == change["n"], "exactly what was there"
+        else:
+            assert key not in rows
+            rows[key] = change["n"]
+
+
+@pytest.mark.parametrize("log_bytes", [LONG_LOGS, SHORT_LOGS])
+def test_live_changes_beside_a_busy_writer_are_one_state_and_never_go_back(
+    lake: Path, scoreboard: Record, log_bytes: int
+) -> None:
+    gate = Gate(f"R28 live feeds beside a process with {log_bytes:,} B logs: wrong", 100, 1_000)
+    step, before, copy = busy_writer.BATCH_EVERY, 0, Copy()
+    with busy(lake, log_bytes=log_bytes), neve.open(lake, create=False) as opened:
+        table = opened.table(busy_writer.NAME, read_only=True)
+        for _ in gate.seeds():
+            copy.catch_up(table)
+            count = copy.live[0]
+            assert count >= before
+            assert sorted(copy.live) == list(range(0, count + 1, step))
+            before = count
+            gate.cases += 1
+    scoreboard(gate.line())
+    assert copy.live_count > gate.cases, "not everything was flushed when it was read"
+    with neve.open(lake) as opened, opened.table(busy_writer.NAME) as writer:
+        copy.catch_up(writer)
+        assert copy.live == {row["id"]: row["n"] for row in writer.scan().to_pylist()}
+        writer.flush()
+        copy.catch_up(writer)
+        assert copy.rows == copy.live
+
+
 def test_a_follower_goes_on_when_its_writer_ends_and_another_one_begins(lake: Path) -> None:
     with busy(lake, log_bytes=SHORT_LOGS):
         pass

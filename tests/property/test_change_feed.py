@@ -1,4 +1,4 @@
-"""The change feed, replayed into an empty dict, is the table at every Version.
+"""The change feed, replayed into an empty dict, is the table at every Version, and live the table.
 
 Histories are random: writes, deletes, flushes, compactions, rollbacks and evolutions, on real
 tables. Replaying is strict: a row may be inserted only where there is none, and what an update or a
@@ -77,6 +77,7 @@ _EVOLUTIONS = st.builds(
     Step, kind=st.sampled_from(["add", "drop", "rename", "widen"]), pick=st.integers(0, 30)
 )
 UNEVOLVED = st.lists(_WRITES | _REWRITES, min_size=1, max_size=10)
+_ROLLS = st.builds(Step, kind=st.just("roll"), pick=st.just(0))
 _PARTITIONS = st.builds(Step, kind=st.just("partition"), pick=st.integers(0, 30))
 HISTORIES = st.lists(_WRITES | _REWRITES | _EVOLUTIONS | _PARTITIONS, min_size=1, max_size=12)
 # By the amount, an update may move a row to another partition.
@@ -126,6 +127,9 @@ class Told:
 
     def _compact(self, pick: int) -> None:
         self.table.compact(full=bool(pick % 2))
+
+    def _roll(self, _pick: int) -> None:
+        self.table._open.engine.writer._buffer.roll()
 
     def _rollback(self, pick: int) -> None:
         self.table.rollback(pick % self.table.version + 1)
@@ -196,7 +200,11 @@ def plain(row: Row) -> Row:
 
 def rows_at(table: neve.Table, version: int, key: list[str]) -> Rows:
     with table.at(version) as snapshot:
-        found = [plain(row) for row in snapshot.scan().to_arrow().to_pylist()]
+        return rows_of(snapshot.scan(), key)
+
+
+def rows_of(scan: neve.Scan, key: list[str]) -> Rows:
+    found = [plain(row) for row in scan.to_arrow().to_pylist()]
     return {tuple(row[name] for name in key): row for row in found}
 
 
@@ -206,7 +214,9 @@ def replay(rows: Rows, changes: list[Row], key: list[str]) -> None:
     for change in changes:
         row, kind = plain(change), change["_change_type"]
         at = tuple(row[name] for name in key)
-        turn = (change["_commit_version"], at, kind == "update_postimage")
+        # Live changes have no Version, and come last.
+        version = change["_commit_version"]
+        turn = (math.inf if version is None else version, at, kind == "update_postimage")
         assert last < turn, "commits in order, keys in order, the row before comes first"
         last = turn
         match kind:
@@ -245,6 +255,33 @@ def test_stretches_behind_one_another_are_the_whole(
         for since, until in pairwise(marks):
             replay(rows, table.changes(since, until).read_all().to_pylist(), story.key)
             assert rows == (rows_at(table, until, story.key) if until else {})
+
+
+@given(
+    history=HISTORIES,
+    last=st.lists(_WRITES | _ROLLS, max_size=4),
+    numbered=st.booleans(),
+    parts=st.sampled_from(PARTS),
+)
+def test_replaying_a_live_feed_gives_the_table_with_its_unflushed_rows(
+    *,
+    history: list[Write | Step],
+    last: list[Write | Step],
+    numbered: bool,
+    parts: tuple[str, ...],
+) -> None:
+    with told([*history, *last], numbered=numbered, parts=parts) as story:
+        table, key = story.table, story.key
+        now = rows_of(table.scan(), key)
+        rows: Rows = {}
+        replay(rows, table.changes(0, live=True).read_all().to_pylist(), key)
+        assert rows == now
+        with table.at(table.version) as current:
+            rows = rows_of(current.scan(), key)
+        live = table.changes(table.version, live=True).read_all()
+        replay(rows, live.to_pylist(), key)
+        assert rows == now
+        assert live["_commit_version"].null_count == live.num_rows
 
 
 @given(history=HISTORIES)

@@ -44,6 +44,8 @@ FORMS = [
 _NUMBERS = st.lists(st.integers(0, 400), unique=True, max_size=120)
 _CUTS = st.lists(st.integers(0, 8), min_size=1, max_size=12)
 _SIZES = st.builds(WindowSize, rows=st.integers(1, 60), bytes=st.sampled_from([1, 300, 1 << 20]))
+# From cutting pieces wherever another one begins to sorting every window.
+_STRETCHES = st.sampled_from([1, 3, 10, 1_024])
 Run = list[list[list[int]]]
 
 
@@ -112,6 +114,7 @@ forms = pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS]
     limit=st.none() | st.integers(1, 150),
     size=_SIZES,
     sorted_bytes_max=st.sampled_from([200, 1 << 20]),
+    stretch_rows=_STRETCHES,
 )
 def test_rows_come_as_if_all_were_sorted(
     form: Form,
@@ -121,10 +124,12 @@ def test_rows_come_as_if_all_were_sorted(
     limit: int | None,
     size: WindowSize,
     sorted_bytes_max: int,
+    stretch_rows: int,
 ) -> None:
     sources = [_sources(run, form, descending=descending) for run in runs]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge, "SORTED_BYTES_MAX", sorted_bytes_max)
+        patch.setattr(merge, "_STRETCH_ROWS", stretch_rows)
         tables = list(merge.ordered_rows(sources, descending=descending, limit=limit, size=size))
 
     assert all(table.num_rows for table in tables)
@@ -136,11 +141,13 @@ def test_rows_come_as_if_all_were_sorted(
 
 
 @forms
-@given(runs=_runs(), size=_SIZES)
+@given(runs=_runs(), size=_SIZES, stretch_rows=_STRETCHES)
 def test_blocks_come_with_the_keys_of_their_rows(
-    form: Form, *, runs: list[Run], size: WindowSize
+    form: Form, *, runs: list[Run], size: WindowSize, stretch_rows: int
 ) -> None:
-    blocks = list(merge.ordered_blocks([_sources(run, form) for run in runs], size=size))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "_STRETCH_ROWS", stretch_rows)
+        blocks = list(merge.ordered_blocks([_sources(run, form) for run in runs], size=size))
 
     assert [n for rows, _ in blocks for n in rows.column("n").to_numpy().tolist()] == _expected(
         runs
@@ -173,9 +180,9 @@ def test_a_key_that_several_runs_have_is_in_one_window(
 
 
 @forms
-@given(runs=_runs(), size=_SIZES, data=st.data())
+@given(runs=_runs(), size=_SIZES, stretch_rows=_STRETCHES, data=st.data())
 def test_a_key_twice_is_corruption(
-    form: Form, *, runs: list[Run], size: WindowSize, data: st.DataObject
+    form: Form, *, runs: list[Run], size: WindowSize, stretch_rows: int, data: st.DataObject
 ) -> None:
     numbers = _expected(runs)
     if not numbers:
@@ -183,8 +190,10 @@ def test_a_key_twice_is_corruption(
     again = data.draw(st.sampled_from(numbers))
     sources = [*(_sources(run, form) for run in runs), _sources([[[again]]], form)]
 
-    with pytest.raises(Corruption, match="two live rows have the key"):
-        list(merge.ordered_rows(sources, descending=False, limit=None, size=size))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge, "_STRETCH_ROWS", stretch_rows)
+        with pytest.raises(Corruption, match="two live rows have the key"):
+            list(merge.ordered_rows(sources, descending=False, limit=None, size=size))
 
 
 def _interleaved(run_count: int, piece_count: int) -> Iterator[list[Source]]:

@@ -30,6 +30,8 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
     "c": pa.list_(pa.int64()),
 }
 PARTITIONS: Final[tuple[list[str], ...]] = ([], ["bucket(3, id)"], ["a"])
+# A writer that has to wait for a flush would do it by itself, and the model would not know.
+OPTIONS: Final = neve.TableOptions(background=False, frozen_memtables=OPERATIONS)
 
 Change = Callable[[ModelTable], None]
 
@@ -52,7 +54,7 @@ class Machine:
             pa.schema(COLUMNS),
             ["id"],
             partition_by=PARTITIONS[seed % len(PARTITIONS)],
-            options=neve.TableOptions(background=False),
+            options=OPTIONS,
         )
 
     def _lake(self) -> Lake:
@@ -162,6 +164,21 @@ def refresh(machine: Machine) -> None:
     machine.shown = machine.committed.copy()
 
 
+def read_live(machine: Machine) -> None:
+    """Do what a live feed says: it looks at the commits of others, and merges with them."""
+    rows: dict[Key, Row] = {}
+    for change in machine.table.changes(0, live=True).read_all().to_pylist():
+        kind, key = change["_change_type"], (change["id"],)
+        row = {name: change[name] for name in COLUMNS}
+        if kind in {"delete", "update_preimage"}:
+            assert rows.pop(key) == row
+        else:
+            assert key not in rows
+            rows[key] = row
+    machine.shown = machine.committed.copy()
+    assert rows == machine.expected().rows
+
+
 def roll(machine: Machine) -> None:
     if machine.table._open.engine.writer._buffer.roll():
         machine.waiting.append([])
@@ -191,7 +208,7 @@ def reopen(machine: Machine) -> None:
     """Begin again with what is committed and what is in the log."""
     machine.lake.close()
     machine.lake = machine._lake()
-    machine.table = machine.lake.table("a.b", options=neve.TableOptions(background=False))
+    machine.table = machine.lake.table("a.b", options=OPTIONS)
     machine.waiting = [[change for memtable in machine.waiting for change in memtable]]
     machine.shown = machine.committed.copy()
 
@@ -205,6 +222,7 @@ STEPS: Final[dict[Callable[[Machine], None], int]] = {
     compare_and_put: 2,
     commit_beside: 4,
     refresh: 1,
+    read_live: 4,
     roll: 2,
     flush_once: 2,
     flush: 2,

@@ -4,7 +4,8 @@ Operations are those of a user, those of background work, and accidents: power c
 process that reads, clean-up under a running scan; columns and partitions change in between. After
 each operation that wrote, rows are read; after each that moved rows between memory and files,
 everything is read by key and by scan, and every retained Version is read by a reader that knows
-only Parquet and Puffin. The change feed is replayed, and gives every Version that it goes through.
+only Parquet and Puffin. The change feed is replayed, and gives every Version that it goes through;
+live it gives what the table or another process shows.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -301,6 +302,27 @@ def replay_changes(machine: Machine, rng: Random) -> None:
     machine.operations += until - since
 
 
+def replay_live(machine: Machine, rng: Random) -> None:
+    """Do to the rows of a Version what a live feed says: the rows of now, here and beside."""
+    machine.check_versions()
+    model = machine.model
+    since = rng.randint(machine.table._open.stored.versions.head().oldest_version, model.version)
+    if machine.reader is None:
+        machine.open_reader()
+    assert machine.reader is not None
+    for table in (machine.table, machine.reader):
+        changes = table.changes(since, live=True).read_all().to_pylist()
+        replayed = Replayed(dict(model.at_present(since)), key_names(table))
+        is_live = False
+        for change in changes:
+            if is_live and change["_commit_version"] is not None:
+                raise Violation("a live change comes before a committed one")
+            is_live = change["_commit_version"] is None
+            replayed.take(change)
+        expect(replayed.rows, model.rows, f"live changes after {since} replayed")
+    machine.operations += 2 * (model.version - since + 1)
+
+
 def key_names_at(machine: Machine, version: int) -> tuple[str, ...]:
     with machine.table.at(version) as view:
         return key_names(view)
@@ -343,6 +365,7 @@ OWN: Final[Mapping[Operation, int]] = {
     travel: 2,
     read_beside: 2,
     replay_changes: 3,
+    replay_live: 3,
     collect_under_a_scan: 1,
     power_cut: 2,
     verify: 1,
@@ -459,6 +482,10 @@ def tells_of_no_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("neve.engine.change_feed.plan_changes", plan)
 
 
+def tells_live_of_rows_but_not_of_what_they_replace(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryRows, "changed_keys", lambda _rows: [])
+
+
 def expires_what_consumers_have_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "holds", lambda _consumer, _head, _now_ms: False)
 
@@ -499,6 +526,7 @@ BUGS: Final = (
     believes_what_is_expected,
     tells_of_compactions,
     tells_of_no_deletes,
+    tells_live_of_rows_but_not_of_what_they_replace,
     expires_what_consumers_have_not_read,
     *OF_EXPIRY,
 )

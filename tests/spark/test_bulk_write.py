@@ -206,7 +206,7 @@ def test_a_worker_that_does_not_see_the_warehouse_is_a_clear_error(
         with pytest.raises(neve.Unavailable, match="worker cannot read the lake") as failed:
             jobs.run(
                 lambda site, base: write_plan(
-                    frame(spark, [(1, 1, "a")]), site, base, order_by=None, tasks=1
+                    frame(spark, [(1, 1, "a")]), site, base, order=(), tasks=1
                 ),
                 JobIdentity(),
             )

@@ -222,14 +222,18 @@ class Lake(KeptInProcess):
         app_id: str | None = None,
         batch: int | None = None,
         job_id: str | None = None,
+        upkeep: bool = True,
     ) -> BulkJob:
         """Begin a job: its `upsert`, `delete`, `apply` or `overwrite_partitions` are one commit.
 
         Any process may run it, beside the live writer; it commits at the end of its `with` block,
         and its `outcome` says what it did. With `app_id` and `batch`, or with `job_id`, a job that
-        is repeated is committed once.
+        is repeated is committed once. After the commit it compacts and cleans up what is due,
+        unless the table has a live writer, which does so itself; `upkeep=False` leaves it.
         """
         self._stores.check_writable()
+        if type(upkeep) is not bool:
+            raise InvalidArgument(f"upkeep={upkeep!r}", hint="Use True or False")
         table = self.load_table(name)
         application = application_of(app_id, batch)
         parts = table.stored.parts(
@@ -238,7 +242,8 @@ class Lake(KeptInProcess):
             listener=self._stores.listener,
             is_published=True,
         )
-        return BulkJob(parts, JobIdentity(job_id=job_id, application=application))
+        identity = JobIdentity(job_id=job_id, application=application)
+        return BulkJob(parts, identity, upkeep=upkeep)
 
     def load_table(self, name: str) -> CatalogTable:
         """Return a table's definition, history and files, without opening its rows."""

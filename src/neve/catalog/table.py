@@ -208,8 +208,10 @@ class Table(KeptInProcess):
         that is missing, unknown, or of another type; then nothing is written.
         """
         table = self._open
-        writer = (table.opened or table.engine).writer
-        return writer.write(writer.path.put(row))
+        engine = table.opened or table.engine
+        writer = engine.writer
+        sequence = writer.write(writer.path.put(row))
+        return engine.current.sequence if sequence is None else sequence
 
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the row of its key.
@@ -226,7 +228,7 @@ class Table(KeptInProcess):
         engine = self._open.engine
         writer, sequence = engine.writer, engine.current.sequence
         for prepared in writer.path.upsert(rows):
-            sequence = writer.write(prepared)
+            sequence = writer.write(prepared) or sequence
         return sequence
 
     def apply(
@@ -279,15 +281,17 @@ class Table(KeptInProcess):
 
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; return the sequence number."""
-        writer = self._open.engine.writer
-        return writer.write(writer.path.delete(key))
+        engine = self._open.engine
+        sequence = engine.writer.write(engine.writer.path.delete(key))
+        return engine.current.sequence if sequence is None else sequence
 
     def delete_many(self, keys: object) -> int:
         """Delete the rows of many keys, all or none; return the last sequence number."""
         engine = self._open.engine
         writer = engine.writer
         prepared = writer.path.delete_many(keys)
-        return engine.current.sequence if prepared is None else writer.write(prepared)
+        sequence = None if prepared is None else writer.write(prepared)
+        return engine.current.sequence if sequence is None else sequence
 
     def delete_where(self, filter: Filter) -> int:  # noqa: A002 - the word of `scan`
         """Delete every row that matches a filter, as of one moment.
@@ -345,7 +349,8 @@ class Table(KeptInProcess):
         """Return a retained Version to read: by number, by the time it was current, or by a tag.
 
         It shows the rows that had not expired when it was committed. A time is an aware datetime,
-        ISO 8601 text, an age such as "2h ago", or milliseconds since 1970. Raises NotFound with those that exist.
+        ISO 8601 text, an age such as "2h ago", or milliseconds since 1970. Raises NotFound with
+        those that exist.
         """
         self.refresh()
         found = self._open.at(version, timestamp=timestamp, tag=tag)
@@ -363,30 +368,37 @@ class Table(KeptInProcess):
         *,
         consumer: str | None = None,
         keep_seconds: float | None = None,
+        live: bool = False,
     ) -> pa.RecordBatchReader:
         """Read the changes of rows after Version `since`, 0 for all, up to `until` or now.
 
         Columns are the table's, as of `until`, and `_change_type` (insert, update_preimage,
         update_postimage, delete), `_commit_version` and `_commit_timestamp`. If rows of the table
         expire, `_expired` says which deletes removed rows that had expired. Commits come in their
-        order, rows of a commit by key. Rows that are not flushed are left out. History is kept
-        until the reader is read to its end or garbage-collected. Raises NotFound, with the oldest
-        Version that is kept, when a part of it has expired.
+        order, rows of a commit by key. Rows that are not flushed are left out, unless `live`.
+        History is kept until the reader is read to its end or garbage-collected. Raises NotFound,
+        with the oldest Version that is kept, when a part of it has expired.
+
+        With `live`, the table is refreshed, and the changes that its unflushed rows make to the
+        current Version come last; their `_commit_version` and `_commit_timestamp` are NULL. They
+        are provisional: a flush commits them and they are returned again, or a later write undoes
+        them and they are not. So each reader's live changes replace those of the reader before it.
 
         A `consumer` has a name and continues where it stopped, whatever the process: the table
         stores its position once the reader is read to its end, and not if it is dropped before. A
         new one starts after `since`; without it at 0, or at the oldest Version if earlier ones have
         expired. One that exists skips to `since`, and never goes back. It keeps history from its
-        position on, for `keep_seconds` after it was last read, 7 days unless given once.
+        position on, for `keep_seconds` after it was last read, 7 days unless given once. Live
+        changes do not move the position.
         """
         feed = ChangeFeed(self._open.engine)
         if consumer is not None:
             _refuse_with_consumer(until)
             self._open.check_may_consume()
-            return feed.consume(consumer, since, keep_seconds=keep_seconds).reader()
+            return feed.consume(consumer, since, keep_seconds=keep_seconds, live=live).reader()
         if keep_seconds is not None:
             raise InvalidArgument("keep_seconds needs a consumer", hint="Name one with consumer=…")
-        return feed.changes(cast("int", since), until)  # None is refused there
+        return feed.changes(cast("int", since), until, live=live).reader()  # None is refused there
 
     def follow(
         self, since: int, *, poll_seconds: float = 1.0, stop: Event | None = None

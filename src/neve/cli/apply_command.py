@@ -341,6 +341,8 @@ def _report(
             "changes": count,
             "written": outcome.rows_written,
             "deleted": outcome.rows_deleted,
+            "ignored": outcome.ignored,
+            "tied": outcome.tied,
             "sequence": outcome.sequence,
             "version": version,
         }
@@ -358,8 +360,12 @@ def _report(
             f"{shown_text(name)}, at version {version}"
         )
         return
+    others = f"{outcome.ignored:,} too old, " if outcome.ignored else ""
+    if outcome.tied:
+        others += f"{outcome.tied:,} replaced by one with the same order, "
     page.line(
         f"applied {counted(count, 'change')} to {shown_text(name)}: "
         f"{counted(outcome.rows_written, 'row')} written, {outcome.rows_deleted:,} deleted, "
+        f"{others}"
         f"now at version {version}"
     )

@@ -391,7 +391,8 @@ def ttl(
     _check_given(given, is_none=is_none)
     if given and len(given) != len(("column", "duration")):
         raise InvalidArgument(
-            f"{len(given)} words are given", hint="Write a column and a duration: ts '90 days'"
+            f"{counted(len(given), 'word')} given",
+            hint="Write a column and a duration: ts '90 days'",
         )
     asked = (given[0], given[1]) if given else None
     _evolve(name, lambda e: e.set_ttl(asked), lake, storage_options, as_json=as_json)

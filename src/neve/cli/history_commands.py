@@ -1,7 +1,6 @@
 """Commands on the Versions of a table: history, changes, consumers, tag, rollback."""
 
 import sys
-from collections.abc import Iterable
 from datetime import datetime
 from typing import cast
 
@@ -23,7 +22,7 @@ from neve.cli.options import (
 )
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
 from neve.cli.table_words import consumer_rows, history_lines, history_rows
-from neve.engine.change_feed import ChangeFeed
+from neve.engine.change_feed import ChangeFeed, Changes
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
 from neve.inspect.page import JsonDocument, Page, write_json
@@ -181,6 +180,7 @@ def rollback(
         "neve changes shop.orders --since 2 --format jsonl",
         "neve changes shop.orders changes.parquet",
         "neve changes shop.orders --consumer billing --format jsonl",
+        "neve changes shop.orders --since 7 --live",
     ],
 )
 @table_argument
@@ -200,6 +200,7 @@ def rollback(
     help="End with this version.",
 )
 @click.option("--follow", is_flag=True, help="Wait for new versions, until interrupted.")
+@click.option("--live", is_flag=True, help="Show the changes of unflushed rows as well, last.")
 @click.option(
     "--consumer",
     metavar="NAME",
@@ -231,6 +232,7 @@ def changes(
     since: int | None,
     until: int | None,
     follow: bool,
+    live: bool,
     consumer: str | None,
     keep_seconds: int | None,
     output: str | None,
@@ -244,7 +246,8 @@ def changes(
     Changes are in the order of commits, and by key within a commit; the old row of an update comes
     before the new one. _change_type is insert, update_preimage, update_postimage or delete. In a
     table whose rows expire, _expired marks deletes of rows that had expired. Rows that are not
-    flushed yet are not in any version.
+    flushed yet are not in any version; with --live their changes come last, without version and
+    time, and a flush shows them again.
 
     A consumer is a name whose position the table stores, once all changes are written; if the
     command fails before, the next one shows them again. A new consumer starts after --since;
@@ -255,6 +258,8 @@ def changes(
     form = asked_form(output, file, as_json=as_json)
     if consumer is not None or keep_seconds is not None:
         _check_consumer(consumer, until=until, follow=follow)
+    if live:
+        _check_live(until=until, follow=follow)
     if follow:
         _check_endless(form, until=until, file=file)
     with (
@@ -264,13 +269,13 @@ def changes(
         path = STANDARD_OUTPUT if file is None else file
         if follow:
             _follow(table, since or 0, form, wide=wide)
-        elif consumer is None:
-            _report(table, since or 0, until, form, path, wide=wide)
+            return
+        feed = ChangeFeed(open_table_of(table).engine)
+        if consumer is None:
+            _write(table, feed.changes(since or 0, until, live=live), form, path, wide=wide)
         else:
-            feed = ChangeFeed(open_table_of(table).engine)
-            consumed = feed.consume(consumer, since, keep_seconds=keep_seconds)
-            stretch = (consumed.since, consumed.until)
-            _write(table, stretch, (consumed.schema, consumed.batches()), form, path, wide=wide)
+            consumed = feed.consume(consumer, since, keep_seconds=keep_seconds, live=live)
+            _write(table, consumed, form, path, wide=wide)
             # What was written must have left this process before the position moves.
             sys.stdout.flush()
             consumed.finish()
@@ -331,6 +336,15 @@ def _check_consumer(consumer: str | None, *, until: int | None, follow: bool) ->
         )
 
 
+def _check_live(*, until: int | None, follow: bool) -> None:
+    if until is not None or follow:
+        other = "--follow" if follow else "--until"
+        raise InvalidArgument(
+            f"both --live and {other} are given",
+            hint=f"Leave out {other}: live changes come once, after the current version",
+        )
+
+
 def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> None:
     if until is not None:
         raise InvalidArgument(
@@ -348,26 +362,10 @@ def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> Non
         )
 
 
-def _report(
-    table: Table, since: int, until: int | None, form: RowForm, path: str, *, wide: bool
-) -> None:
-    last = max(table.refresh().version, since) if until is None else until
-    reader = table.changes(since, last)
-    _write(table, (since, last), (reader.schema, reader), form, path, wide=wide)
-
-
-def _write(
-    table: Table,
-    stretch: tuple[int, int],
-    changes: tuple[pa.Schema, Iterable[pa.RecordBatch]],
-    form: RowForm,
-    path: str,
-    *,
-    wide: bool,
-) -> None:
+def _write(table: Table, changes: Changes, form: RowForm, path: str, *, wide: bool) -> None:
     """Write the changes after one version up to another."""
-    since, last = stretch
-    schema, batches = _shown_schema(changes[0]), map(_shown, changes[1])
+    since, last = changes.since, changes.until
+    schema, batches = _shown_schema(changes.schema), map(_shown, changes.batches())
     if form is RowForm.TABLE:
         page = Page()
         drawing = _drawing(schema, page, wide=wide)
@@ -404,16 +402,15 @@ def _drawing(schema: pa.Schema, page: Page, *, wide: bool) -> RowTable:
 def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the times of commits as text: to the millisecond, in UTC."""
     place = batch.schema.get_field_index(COMMIT_TIMESTAMP)
-    times = cast("list[datetime]", batch.column(place).to_pylist())
-    texts = [f"{each:%Y-%m-%dT%H:%M:%S}.{each.microsecond // 1_000:03}Z" for each in times]
+    times = cast("list[datetime | None]", batch.column(place).to_pylist())
+    texts = [each and f"{each:%Y-%m-%dT%H:%M:%S}.{each.microsecond // 1_000:03}Z" for each in times]
     return batch.set_column(place, COMMIT_TIMESTAMP, pa.array(texts, pa.string()))
 
 
 def _shown_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema with times of commits in the time unit of table columns."""
     place = schema.get_field_index(COMMIT_TIMESTAMP)
-    shown = pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False)
-    return schema.set(place, shown)
+    return schema.set(place, schema.field(place).with_type(pa.timestamp("us", tz="UTC")))
 
 
 def _shown(batch: pa.RecordBatch) -> pa.RecordBatch:

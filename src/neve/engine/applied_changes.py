@@ -19,7 +19,7 @@ ENGINE-17  A batch whose number is the last one is acknowledged and skipped; one
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.row_input import Rows, arrow_batches, batches_of
+from neve.engine.ruled_writes import RuledPath
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import PreparedBatch, WritePath, key_batch
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
@@ -35,10 +36,13 @@ from neve.keys.arrays import Positions, last_places
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.memtable.memtable import Memtable
-from neve.model.display import shown
+from neve.model.array_fit import fit_column, nulls
+from neve.model.display import listed, shown
 from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
+from neve.table.row_changes import Changes, Winners
+from neve.table.row_order import Orders, RowOrder, joined_orders
 
 WRITE: Final = "upsert"
 DELETE: Final = "delete"
@@ -97,6 +101,18 @@ class ChangeOptions:
                     f"operation {shown(name)} means {shown(meaning)}",
                     hint=f"Map it to one of {', '.join(_MEANINGS)}",
                 )
+
+    def on(self, schema: TableSchema) -> "ChangeOptions":
+        """Return the options for a table: its own order columns, where it has any."""
+        names = tuple(schema.column_by_id(each).name for each in schema.rules.order_by)
+        if not names or self.order_by == names:
+            return self
+        if self.order_by:
+            raise InvalidArgument(
+                f"the table orders changes by {listed(names)}, not by {listed(self.order_by)}",
+                hint="Leave order_by out, or change the table's with evolve",
+            )
+        return replace(self, order_by=names)
 
     def meaning(self, operation: object) -> str | None:
         """Return what an operation does; None for one that is unknown."""
@@ -157,6 +173,8 @@ class ChangeRow(dict[str, object]):
             for name in options.order_by
             if name in self.positions and name in schema
         }
+        if schema.rules.order_by:
+            return {**self.row, **positions}  # they decide later, too
         return {**positions, **self.row}
 
 
@@ -181,6 +199,10 @@ class ApplyOutcome:
     rows_written: int = 0
     rows_deleted: int = 0
     """Keys that the batch deletes, whether they had a row or not."""
+    ignored: int = 0
+    """Changes that were older than what the table had."""
+    tied: int = 0
+    """Rows replaced by a later one of the call with the same order and other values."""
     is_repeat: bool = False
     """Whether this batch of the application was applied before, so that nothing was written."""
 
@@ -210,6 +232,9 @@ class AppliedChanges:
             _check_batch(*application)
             if self._is_done(*application):
                 return ApplyOutcome(sequence=engine.current.sequence, is_repeat=True)
+        options = options.on(writer.path.context.schema)
+        if isinstance(writer.path, RuledPath):
+            return self._apply_ruled(changes, options, writer.path, application)
         prepared = prepare(changes, options, writer.path, application)
         if prepared is None:
             return ApplyOutcome(sequence=engine.current.sequence)
@@ -226,6 +251,38 @@ class AppliedChanges:
         if sequence is None:
             return ApplyOutcome(sequence=engine.current.sequence, is_repeat=True)
         return ApplyOutcome(sequence=sequence, rows_written=written, rows_deleted=deleted)
+
+    def _apply_ruled(
+        self,
+        changes: Rows,
+        options: ChangeOptions,
+        path: RuledPath,
+        application: tuple[str, int] | None,
+    ) -> ApplyOutcome:
+        """Write the changes that win, in a table with an order or with merge functions."""
+        engine = self._engine
+        feed = ruled_changes(changes, options, path, path.order, application)
+        is_repeat = False
+        kept: Winners | None = None
+
+        def decide() -> PreparedBatch | None:
+            nonlocal is_repeat, kept
+            is_repeat = application is not None and self._is_done(*application)
+            if is_repeat:
+                return None
+            kept = path.winners(feed)
+            return path.write_of(kept, application)
+
+        sequence = engine.once_more(lambda: engine.writer.write(decide))
+        if kept is None:
+            return ApplyOutcome(sequence=engine.current.sequence, is_repeat=is_repeat)
+        return ApplyOutcome(
+            sequence=engine.current.sequence if sequence is None else sequence,
+            rows_written=kept.rows.num_rows,
+            rows_deleted=len(kept.deleted),
+            ignored=kept.ignored,
+            tied=kept.tied,
+        )
 
     def last_batch(self, application: str) -> int | None:
         """Return the last batch of an application, in memory or committed."""
@@ -268,6 +325,47 @@ def newest_changes(
     upserts, deletes = written.take(kept[0]), deleted.take(kept[1])
     path.check_partition(upserts)
     return (upserts, keys[0].take(kept[0])), (deletes, keys[1].take(kept[1]))
+
+
+def ruled_changes(
+    changes: Rows,
+    options: ChangeOptions,
+    path: WritePath,
+    order: RowOrder | None,
+    application: tuple[str, int] | None = None,
+) -> Changes:
+    """Return all changes of a feed, checked, with their orders; raises what is wrong."""
+    read = _ArrowChanges if _is_arrow(changes) else _DictChanges
+    feed = read(changes, options, path)
+    written, deleted = feed.written(), feed.deleted()
+    path.check_partition(written)
+    arrival = np.concatenate(feed.places)
+    by_age = np.argsort(arrival, kind="stable")
+    orders: Orders | None = None
+    if order is not None:
+        gone = _ordered_deletes(feed.order(), feed.places[1], order)
+        own = order.of_changes(written, feed.places[0])
+        orders = joined_orders([own, order.of_changes(gone, feed.places[1])])
+    elif options.order_by and len(arrival):
+        by_age = np.lexsort((arrival, _ranks(feed.order())[arrival]))
+    return Changes(
+        rows=written,
+        keys=path.encode_keys(written),
+        deleted=path.encode_keys(deleted),
+        orders=orders,
+        by_age=by_age,
+        application=application,
+    )
+
+
+def _ordered_deletes(
+    order: Sequence["pa.Array[Any]"], places: Positions, wanted: RowOrder
+) -> pa.RecordBatch:
+    """Return the order columns of deletes, in the types of the table."""
+    fields = [wanted.schema.column(name).arrow_field for name in wanted.names]
+    given = [column.take(places) for column in order] or [nulls(0, each.type) for each in fields]
+    arrays = [fit_column(column, each) for column, each in zip(given, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def prepare(

@@ -1,35 +1,44 @@
 """ChangeFeed: the changes of a table's rows between Versions, and changes as they happen.
 
     changes    lease the Versions ──► are they retained? ──► commit after commit ──► lease released
+      live     refresh, take a view ──► the same up to its Version ──► its rows in memory
     follow     the same, and then: wait for a newer Version, lease from there on, continue
     consume    the position of a named consumer ──► its changes, as above ──► its new position
 
-ENGINE-11  A feed has committed Versions only: rows that are not flushed are not in it.
+ENGINE-11  A feed has committed Versions only, unless it is live: then the changes of unflushed rows
+           follow, of the same view as the last Version. So no change is missing or there twice.
 ENGINE-12  A feed is complete or fails. Edits, files and vectors of its Versions stay as long as the
            lease does; Versions that have partly expired are refused before the first row.
 ENGINE-13  A follower leases history from its position on, even while it waits: nothing expires
            before it is read.
 ENGINE-14  A feed that is garbage-collected releases its lease.
 ENGINE-15  The position of a consumer moves when its reader was read to the end, in one commit, and
-           while the reader still holds its lease. A reader that ends before moves nothing.
+           while the reader still holds its lease. A reader that ends before moves nothing. Live
+           changes do not count: the position is a Version.
 """
 
 import math
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event
 from typing import Final, cast
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.writer_state import Consumer
 from neve.model.display import shown
 from neve.model.version import Version, apply_edit
-from neve.read.change_plan import CommitChanges, grouped, plan_changes
+from neve.read.change_plan import CommitChanges, grouped, plan_changes, plan_live_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
+from neve.read.memory_rows import MemoryRows
+from neve.table.table_files import TableFiles
+from neve.table.table_view import TableView
 
 # How often a follower checks whether it should end.
 _LOOK_AGAIN_SECONDS: Final = 0.05
@@ -42,16 +51,27 @@ class ChangeFeed:
     def __init__(self, engine: TableEngine) -> None:
         self._engine = engine
 
-    def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
+    def changes(self, since: int, until: int | None = None, *, live: bool = False) -> "Changes":
         """Return the changes after one Version up to another, by default the current one.
 
         Raises InvalidArgument, and NotFound with the oldest version that is kept.
         """
-        stretch = _Stretch(self._engine, since, until)
-        return pa.RecordBatchReader.from_batches(stretch.schema, stretch.batches())
+        engine = self._engine
+        engine.check_open()
+        _check_live(live, until)
+        last = _checked_until(engine, since, until)
+        if not live:
+            return Changes(engine, since, last)
+        with self._live_rows() as rows:
+            return Changes(engine, since, rows.view.version, live=rows)
 
     def consume(
-        self, name: str, since: int | None = None, *, keep_seconds: float | None = None
+        self,
+        name: str,
+        since: int | None = None,
+        *,
+        keep_seconds: float | None = None,
+        live: bool = False,
     ) -> "ConsumedChanges":
         """Return the changes after the position of a consumer, up to the current Version.
 
@@ -60,11 +80,23 @@ class ChangeFeed:
         """
         engine = self._engine
         engine.check_open()
+        _check_live(live, None)
         keep_ms = None if keep_seconds is None else _checked_keep_ms(keep_seconds)
         if since is not None:
             _checked_until(engine, since, None)
         consumer = engine.parts.work.begin_consumer(name, since=since, keep_ms=keep_ms)
-        return ConsumedChanges(engine, consumer, since=max(consumer.position, since or 0))
+        first = max(consumer.position, since or 0)
+        if not live:
+            return ConsumedChanges(engine, consumer, first, _checked_until(engine, first, None))
+        with self._live_rows() as rows:
+            return ConsumedChanges(engine, consumer, first, rows.view.version, live=rows)
+
+    @contextmanager
+    def _live_rows(self) -> Iterator["_LiveRows"]:
+        """Take the newest view; its Version is kept for the block, its rows in memory longer."""
+        self._engine.refresh()
+        with self._engine.pinned_view() as (view, sequence):
+            yield _LiveRows(view, MemoryRows(view, sequence))
 
     def follow(
         self, since: int, *, poll_seconds: float, stop: Event | None = None
@@ -74,11 +106,12 @@ class ChangeFeed:
         Commits of this process are seen at once, those of others every `poll_seconds`.
         """
         _check_waiting(poll_seconds, stop)
-        stretch = _Stretch(self._engine, since, None)
+        self._engine.check_open()
+        stretch = Changes(self._engine, since, _checked_until(self._engine, since, None))
         return self._follow(stretch, poll_seconds, stop or Event())
 
     def _follow(
-        self, stretch: "_Stretch", poll_seconds: float, stop: Event
+        self, stretch: "Changes", poll_seconds: float, stop: Event
     ) -> Iterator[pa.RecordBatch]:
         while True:
             for commit in stretch.commits():
@@ -86,7 +119,7 @@ class ChangeFeed:
                     return
                 is_begun = False
                 try:
-                    for batch in change_batches(commit, stretch.rows):
+                    for batch in stretch.batches_of(commit):
                         is_begun = True
                         yield batch
                 except Closed:
@@ -98,13 +131,14 @@ class ChangeFeed:
                 if not self._wait(stretch, poll_seconds, stop):
                     return
                 # Take the new lease before releasing the old one (ENGINE-13).
-                stretch = _Stretch(self._engine, stretch.until, None)
+                newest = _checked_until(self._engine, stretch.until, None)
+                stretch = Changes(self._engine, stretch.until, newest)
             except Closed:
                 if self._engine.is_closed:
                     return
                 raise
 
-    def _wait(self, stretch: "_Stretch", poll_seconds: float, stop: Event) -> bool:
+    def _wait(self, stretch: "Changes", poll_seconds: float, stop: Event) -> bool:
         """Wait for a Version after a stretch; False when the feed should end."""
         engine = self._engine
         clock = engine.parts.clock
@@ -127,47 +161,6 @@ class ChangeFeed:
         return stop.is_set() or self._engine.is_closed
 
 
-class ConsumedChanges:
-    """The changes that a consumer has not read yet."""
-
-    def __init__(self, engine: TableEngine, consumer: Consumer, *, since: int) -> None:
-        self._engine = engine
-        self._consumer = consumer
-        self._stretch = _Stretch(engine, since, None, consumer=consumer.name)
-
-    @property
-    def since(self) -> int:
-        """The Version after which the changes begin."""
-        return self._stretch.since
-
-    @property
-    def until(self) -> int:
-        """The last Version that is read, and the position of the consumer afterwards."""
-        return self._stretch.until
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of a batch."""
-        return self._stretch.schema
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the changes; the position stays until `finish`."""
-        return self._stretch.batches()
-
-    def finish(self) -> None:
-        """Move the position of the consumer, after everything was read (ENGINE-15)."""
-        self._engine.check_open()
-        self._engine.parts.work.advance_consumer(self._consumer, self.until)
-
-    def reader(self) -> pa.RecordBatchReader:
-        """Return a reader that finishes when it is read to its end."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._finishing())
-
-    def _finishing(self) -> Iterator[pa.RecordBatch]:
-        yield from self.batches()
-        self.finish()
-
-
 class _HeldHistory:
     """A lease on consecutive Versions, released with this object (ENGINE-14)."""
 
@@ -186,28 +179,69 @@ class _HeldHistory:
             self._lease.check()
 
 
-class _Stretch:
-    """Consecutive Versions that stay readable as long as this is held."""
+@dataclass(frozen=True, slots=True)
+class _LiveRows:
+    """A view, and its rows in memory."""
+
+    view: TableView
+    memory: MemoryRows
+
+    def replaced(self, files: TableFiles) -> dict[str, BitMap64]:
+        """Find the rows in files that were written again or deleted, by path."""
+        found: dict[str, BitMap64] = {}
+        for keys in self.memory.changed_keys():
+            for path, positions in files.superseded(self.view.files.version, keys).items():
+                found[path] = found[path] | positions if path in found else positions
+        return found
+
+
+class Changes:
+    """The changes of consecutive Versions, which stay readable as long as this is held."""
 
     def __init__(
-        self, engine: TableEngine, since: int, until: int | None, *, consumer: str | None = None
+        self,
+        engine: TableEngine,
+        since: int,
+        until: int,
+        *,
+        live: _LiveRows | None = None,
+        consumer: str | None = None,
     ) -> None:
-        engine.check_open()
-        self._versions = engine.parts.versions
         self.since = since
-        self.until = _checked_until(engine, since, until)
-        self._held = _HeldHistory(engine, since, self.until, consumer=consumer)
+        """The Version after which the changes begin."""
+        self.until = until
+        """The last Version that is read."""
+        self._files = engine.files
+        self._live = live
+        self._versions = engine.parts.versions
+        self._held = _HeldHistory(engine, since, until, consumer=consumer)
         self._session = self._versions.store.read()
-        edit = self._versions.edit_in(self._session, max(self.until, since, 1))
-        self.rows = ChangeRows(
-            engine.files, engine.files.context(edit.facts.schema_id), self._held.check
-        )
-        self.schema = feed_schema(self.rows.context.schema)
+        if live is None:
+            edit = self._versions.edit_in(self._session, max(until, since, 1))
+            context = engine.files.context(edit.facts.schema_id)
+        else:
+            context = live.view.context
+        self._rows = ChangeRows(engine.files, context, self._held.check)
+        self.schema = feed_schema(context.schema, live=live is not None)
+        """The columns of a batch."""
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return all changes as a reader."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of all commits."""
+        """Yield the changes of all commits, then those of the rows in memory."""
         for commit in self.commits():
-            yield from change_batches(commit, self.rows)
+            yield from self.batches_of(commit)
+        if self._live is not None:
+            self.check()
+            version, memory = self._live.view.files.version, self._live.memory
+            commit = plan_live_changes(version, self._live.replaced(self._files))
+            yield from change_batches(commit, self._rows, self.schema, memory=memory)
+
+    def batches_of(self, commit: CommitChanges) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of one commit."""
+        return change_batches(commit, self._rows, self.schema)
 
     def commits(self) -> Iterator[CommitChanges]:
         """Yield the changes of each commit, in order; skips commits that changed no row.
@@ -215,10 +249,10 @@ class _Stretch:
         Read the rows of a commit before taking the next commit.
         """
         for group in grouped(self._commits()):
-            self.rows.read_together(group)
+            self._rows.read_together(group)
             yield from group
         # A waiting follower holds no rows.
-        self.rows.read_together(())
+        self._rows.read_together(())
 
     def _commits(self) -> Iterator[CommitChanges]:
         versions, session = self._versions, self._session
@@ -236,6 +270,36 @@ class _Stretch:
     def check(self) -> None:
         """Raise when the table was closed or history may be gone."""
         self._held.check()
+
+
+class ConsumedChanges(Changes):
+    """The changes that a consumer has not read yet."""
+
+    def __init__(
+        self,
+        engine: TableEngine,
+        consumer: Consumer,
+        since: int,
+        until: int,
+        *,
+        live: _LiveRows | None = None,
+    ) -> None:
+        super().__init__(engine, since, until, live=live, consumer=consumer.name)
+        self._engine = engine
+        self._consumer = consumer
+
+    def finish(self) -> None:
+        """Move the position of the consumer to `until`, after everything was read (ENGINE-15)."""
+        self._engine.check_open()
+        self._engine.parts.work.advance_consumer(self._consumer, self.until)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return a reader that finishes when it is read to its end."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._finishing())
+
+    def _finishing(self) -> Iterator[pa.RecordBatch]:
+        yield from self.batches()
+        self.finish()
 
 
 def _checked_until(engine: TableEngine, since: int, until: int | None) -> int:
@@ -260,6 +324,16 @@ def _checked_until(engine: TableEngine, since: int, until: int | None) -> int:
             hint=f"The current version is {current}",
         )
     return current if until is None else until
+
+
+def _check_live(live: object, until: int | None) -> None:
+    if type(live) is not bool:
+        raise InvalidArgument(f"live={shown(live)} is invalid", hint="Pass True or False")
+    if live and until is not None:
+        raise InvalidArgument(
+            "live changes come after the current version, not after another one",
+            hint="Leave out until, or read without live",
+        )
 
 
 def _checked_keep_ms(keep_seconds: object) -> int:

@@ -12,7 +12,7 @@ A row that has expired counts as absent. A partial write over one is logged as w
 is merged again, the expired row may be there still, or may have been removed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isnan
@@ -28,16 +28,16 @@ from neve.engine.row_input import (
     narrowed_batches,
     newest_rows,
 )
+from neve.engine.ruled_writes import RuledPath, add_folded, needs_order, new_given
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
-from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.display import shown
 from neve.model.schema import Column
-from neve.model.write_batch import PartialRows, UpsertRows, WriteBatch
+from neve.model.write_batch import Change, PartialRows, UpsertRows, WriteBatch
 from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
     Places,
@@ -45,6 +45,7 @@ from neve.table.partial_merge import (
     required_columns,
     widened,
 )
+from neve.table.row_changes import Winners
 from neve.table.table_view import Row
 from neve.wal.batch_codec import encode_changes
 
@@ -53,11 +54,8 @@ from neve.wal.batch_codec import encode_changes
 class _MergedBatch:
     """Rows of a partial write, in the form of the memtable and in that of the log."""
 
-    keys: KeyArray
-    rows: pa.RecordBatch
-    logged: PartialRows | UpsertRows
-    given: list[GivenColumns | None] | None = None
-    """The given columns of each row; None for whole rows."""
+    logged: Sequence[Change]
+    apply: Callable[[Memtable, int], None]
 
 
 class ConditionalWrites:
@@ -83,7 +81,7 @@ class ConditionalWrites:
 
         if expected is not None:
             path = self._writer.path
-            if path.put(expected).key != path.put(row).key:
+            if path.checked_row(expected).key != path.checked_row(row).key:
                 raise InvalidArgument(
                     "the expected row and the new row have different keys",
                     hint=Wording(Phrase.EXPECTED_ROW),
@@ -92,14 +90,16 @@ class ConditionalWrites:
 
     def _put_decided(self, row: Mapping[str, object], decision: "_Decision") -> int | None:
         writer, current = self._writer, self._engine.current
-        writer.path.put(row)  # reports what is wrong with the row, whatever the table holds
+        writer.path.checked_row(row)  # reports what is wrong with the row, whatever the table holds
 
         def decide() -> PreparedWrite | None:
             # Taken here: a schema change comes before this or after it.
             path = writer.path
+            checked = path.checked_row(row)
+            if not decision(self._engine.as_seen(current.view).get(checked.key), path):
+                return None
             write = path.put(row)
-            found = self._engine.as_seen(current.view).get(write.key)
-            return write if decision(found, path) else None
+            return write() if callable(write) else write
 
         return self._engine.once_more(lambda: writer.write(decide))
 
@@ -134,22 +134,31 @@ class ConditionalWrites:
 
         return self._writer.write(decide)
 
-    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedBatch:
-        rows, keys = newest_rows(batch, way.path.encode_keys(batch))
+    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedBatch | None:
+        keys = way.path.encode_keys(batch)
+        if isinstance(way.path, RuledPath):
+            rows, keys = way.path.admitted(batch, keys, way.schema)
+            if not rows.num_rows:
+                return None
+        else:
+            rows, keys = newest_rows(batch, keys)
         pieces: list[_MergedBatch] = []
         for at in range(0, rows.num_rows, MERGED_ROWS_MAX):
             part, part_keys = rows.slice(at, MERGED_ROWS_MAX), keys.slice(at, MERGED_ROWS_MAX)
             pieces += self._pieces(part, part_keys, way)
         # A reader of the log recognizes a partial write by its first change.
-        pieces.sort(key=lambda each: each.given is None)
+        pieces.sort(key=lambda each: type(each.logged[0]) is not PartialRows)
         changes = encode_changes(
-            WriteBatch(tuple(each.logged for each in pieces), way.path.context.schema.schema_id)
+            WriteBatch(
+                tuple(change for each in pieces for change in each.logged),
+                way.path.context.schema.schema_id,
+            )
         )
 
         def apply(memtable: Memtable, sequence: int) -> None:
             for each in pieces:
-                memtable.upsert_batch(sequence, each.keys, each.rows, given=each.given)
-                sequence += each.rows.num_rows
+                each.apply(memtable, sequence)
+                sequence += sum(change.row_count for change in each.logged)
 
         return PreparedBatch(changes, apply)
 
@@ -187,14 +196,21 @@ class ConditionalWrites:
             raise _without_required(required[0], way.path, keys, places)
         rows = merged(widened(batch, schema), base, places, given=way.field_ids, schema=schema)
         way.path.check_partition(rows)
+        logged = PartialRows(
+            rows.select([*batch.schema.names, *(column.name for column in required)]),
+            tuple(sorted(way.field_ids)),
+        )
+        if schema.rules.merge:
+            given = new_given(keys, places, way.field_ids)
+            fold = partial(add_folded, context=way.path.context, files=view.files)
+            return _MergedBatch(
+                [logged],
+                lambda memtable, sequence: fold(memtable, sequence, rows, keys, given),
+            )
+        known = given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version)
         return _MergedBatch(
-            keys,
-            rows,
-            PartialRows(
-                rows.select([*batch.schema.names, *(column.name for column in required)]),
-                tuple(sorted(way.field_ids)),
-            ),
-            given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version),
+            [logged],
+            lambda memtable, sequence: memtable.upsert_batch(sequence, keys, rows, given=known),
         )
 
     def _whole(self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing") -> _MergedBatch:
@@ -205,7 +221,15 @@ class ConditionalWrites:
             raise _without_required(required[0], way.path, keys, np.empty(0, np.int64))
         rows = widened(batch, schema)
         way.path.check_partition(rows)
-        return _MergedBatch(keys, rows, UpsertRows(rows))
+        path = way.path
+        if isinstance(path, RuledPath):
+            nothing = keys.slice(0, 0)
+            kept = Winners(rows=rows, keys=keys, deleted=nothing, orders=None)
+            return _MergedBatch(*path.changes_of(path.after_expired(kept)))
+        return _MergedBatch(
+            [UpsertRows(rows)],
+            lambda memtable, sequence: memtable.upsert_batch(sequence, keys, rows),
+        )
 
 
 class _Decision(Protocol):
@@ -223,7 +247,9 @@ class _Narrowing:
         self.path = path
         self.columns = [column.name for column in given]
         self.field_ids = frozenset(column.field_id for column in given)
+        needs_order(self.columns, schema)
         self._codec = path.narrowed_codec(given)
+        self.schema = self._codec.schema
 
     def along(self, path: WritePath) -> "_Narrowing":
         """Return the same under a newer partition spec."""

@@ -12,19 +12,23 @@ Steps:
 A memtable with partial writes is merged again, between steps 1 and 2, with the rows of the Version
 it is committed to. It is not rebased: after another commit it is flushed again on that one.
 
+A table with an order remembers its deletes in a file of the same commit.
+
 A crash before step 4 leaves unreachable files, and the rows in the log; after it, the log is read
 only above `flushed_sequence`. A flush that changes no row (only deletes of keys without rows) still
 moves `flushed_sequence`, without making a Version.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from neve.errors import NeveError, OutcomeUnknown
+from neve.keys.arrays import as_large, concat_keys, key_objects
 from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter
 from neve.manifest.rebase import Proposal, complete
@@ -33,12 +37,14 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
-from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
+from neve.model.data_file import DataFile, FileFormat, VectorRef, WalSegmentRef
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version
 from neve.sstable.data_file_writer import WrittenFile
+from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.table.partial_merge import GivenRows, merged_on
 from neve.table.partitions import split_by_partition, split_by_spec
+from neve.table.row_order import RowOrder, loses
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_files import TableFiles
 
@@ -54,7 +60,33 @@ class FlushTarget:
     format: FileFormat
     segments: tuple[WalSegmentRef, ...]
     """Where the changes of the memtable are logged."""
+    compares: bool
+    """Whether others may have committed rows that are newer, in a table with an order."""
     head_change: HeadChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changes:
+    """What a flush writes: rows in key order with their keys, and deletes to remember."""
+
+    rows: pa.Table
+    keys: KeyArray
+    superseded: KeyArray
+    """Keys whose older rows are superseded, ascending: of the rows and of all deletes."""
+    deletes: RememberedDeletes | None
+
+
+def remembered_in(memtable: Memtable, view: MemtableView) -> RememberedDeletes | None:
+    """Return the deletes of a memtable that a table with an order remembers."""
+    known = memtable.deleted_orders
+    if not known:
+        return None
+    # A loop over the deletes: each is one dict lookup.
+    keys = view.deleted_keys()
+    orders = pa.array([known.get(key) for key in key_objects(keys)], pa.large_binary())
+    has_order = orders.is_valid()
+    found = RememberedDeletes(as_large(keys.filter(has_order)), orders.filter(has_order))
+    return found if len(found) else None
 
 
 class _FlushLookup:
@@ -62,10 +94,11 @@ class _FlushLookup:
 
     def __init__(self, files: TableFiles) -> None:
         self._files = files
-        self.positions_of, self.keys_at, self.vector = (
+        self.positions_of, self.keys_at, self.vector, self.older_rows = (
             files.positions_of,
             files.keys_at,
             files.vector,
+            files.older_rows,
         )
         self.written: dict[tuple[str, VectorRef], BitMap64] = {}
         """By path of the data file and place of the vector: each try may write another one."""
@@ -104,18 +137,24 @@ class Flush:
     def _run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         view = memtable.view(memtable.last_sequence)
         if not (partial := view.partial_rows()):
-            rows = target.mapping.table(view.live())
+            changes = _Changes(
+                rows=target.mapping.table(view.live()),
+                keys=view.live_keys(),
+                superseded=view.keys(),
+                deletes=remembered_in(memtable, view),
+            )
+            if target.compares:
+                changes = self._newest(changes, target)
             with self._deleted_on_failure() as written:
-                written.extend(self._write(view, rows, target))
-                proposal = self._proposal(written, view.keys(), target)
-                if proposal.added or proposal.marked:
+                proposal = self._written(changes, view, target, written)
+                if not proposal.is_empty:
                     return self._committer.commit_proposal(
                         proposal, target.head_change, lookup=self._lookup
                     )
-        return self._run_on_newest(view, partial, target)
+        return self._run_on_newest(memtable, view, partial, target)
 
     def _run_on_newest(
-        self, view: MemtableView, partial: GivenRows, target: FlushTarget
+        self, memtable: Memtable, view: MemtableView, partial: GivenRows, target: FlushTarget
     ) -> Committed:
         """Flush on exactly the Version that the rows were compared with.
 
@@ -125,28 +164,62 @@ class Flush:
         with self._deleted_on_failure() as written:
 
             def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
-                self._files.writers.discard(written)  # another commit was first
+                self._files.writers.discard_files(written)  # another commit was first
                 written.clear()
                 merging, rows = self._merged(view, partial, target, snapshot.version)
-                written.extend(self._write(view, rows, merging))
-                proposal = self._proposal(written, view.keys(), merging)
-                if not proposal.added and not proposal.marked:
+                changes = _Changes(
+                    rows=rows,
+                    keys=view.live_keys(),
+                    superseded=view.keys(),
+                    deletes=remembered_in(memtable, view),
+                )
+                if target.compares or snapshot.version.number != target.base.number:
+                    changes = self._newest(changes, merging)
+                proposal = self._written(changes, view, merging, written)
+                if proposal.is_empty:
                     return CommitPlan()
                 edit = complete(proposal, merging.base, self._lookup)
                 return CommitPlan(edits=[edit])
 
             return self._committer.commit(plan, target.head_change)
 
+    def _newest(self, changes: "_Changes", target: FlushTarget) -> "_Changes":
+        """Leave out changes that are older than rows and deletes that others have committed."""
+        order = RowOrder.of(target.mapping.target)
+        if order is None:
+            return changes
+        view = self._files.view(target.base)
+        orders = order.of_rows(changes.rows)
+        found, _ = self._files.found_orders(view, changes.keys, order)
+        kept = ~loses(orders, found)
+        deletes = changes.deletes
+        dead = changes.superseded.filter(
+            pc.invert(pc.is_in(changes.superseded, value_set=changes.keys))
+        )
+        if deletes is not None:
+            found, _ = self._files.found_orders(view, deletes.keys, order)
+            is_lost = loses(deletes.orders, found)
+            lost = as_large(deletes.keys).filter(pa.array(is_lost))
+            dead = dead.filter(pc.invert(pc.is_in(as_large(dead), value_set=lost)))
+        keys = changes.keys.filter(pa.array(kept))
+        superseded = concat_keys([keys, dead])
+        return replace(
+            changes,
+            rows=changes.rows.filter(pa.array(kept)),
+            keys=keys,
+            superseded=superseded.take(pc.sort_indices(superseded)),
+        )
+
     @contextmanager
-    def _deleted_on_failure(self) -> Iterator[list[WrittenFile]]:
+    def _deleted_on_failure(self) -> Iterator[list[DataFile]]:
         """Collect the files of a flush, and delete them when it certainly failed."""
-        written: list[WrittenFile] = []
+        written: list[DataFile] = []
         try:
             yield written
         except OutcomeUnknown:
             raise
         except NeveError:
-            self._files.writers.discard(written)
+            self._files.writers.discard_files(written)
             raise
 
     def _merged(
@@ -162,14 +235,39 @@ class Flush:
             spec=self._files.definitions.spec(version.facts.spec_id),
         )
         schema, rows = merging.mapping.target, merging.mapping.table(view.live())
-        return merging, merged_on(base, 0, rows, view.live_keys(), partial, schema=schema)
+        rules = merging.mapping.source.rules
+        return merging, merged_on(
+            base, 0, rows, view.live_keys(), partial, schema=schema, rules=rules
+        )
+
+    def _written(
+        self, changes: "_Changes", view: MemtableView, target: FlushTarget, written: list[DataFile]
+    ) -> Proposal:
+        """Write the files of changes, collect them in `written`, and propose them."""
+        rows = self._write(changes, view, target)
+        written.extend(rows)
+        deletes: tuple[DataFile, ...] = ()
+        if changes.deletes is not None:
+            schema_id = target.mapping.source.schema_id
+            deletes = (self._files.writers.deletes(changes.deletes, schema_id=schema_id),)
+            written.extend(deletes)
+        return Proposal.of_rows(
+            target.base,
+            added=rows,
+            marked=self._files.superseded(target.base, changes.superseded),
+            keys=(changes.superseded,),
+            wal_segments=target.segments,
+            deletes=deletes,
+            is_ordered=bool(target.mapping.target.rules.order_by),
+        )
 
     def _write(
-        self, view: MemtableView, rows: pa.Table, target: FlushTarget
-    ) -> tuple[WrittenFile, ...]:
+        self, changes: "_Changes", view: MemtableView, target: FlushTarget
+    ) -> tuple[DataFile, ...]:
+        rows, keys = changes.rows, changes.keys
         if not rows.num_rows:
             return ()
-        schema, keys = target.mapping.target, view.live_keys()
+        schema = target.mapping.target
         # Logs whose changes were all overwritten contributed no row.
         segments = tuple(
             replace(each, first_frame=max(each.first_frame, view.sequence_min))
@@ -201,15 +299,4 @@ class Flush:
         except BaseException:
             self._files.writers.discard(written)
             raise
-        return tuple(written)
-
-    def _proposal(
-        self, written: Sequence[WrittenFile], keys: KeyArray, target: FlushTarget
-    ) -> Proposal:
-        return Proposal.of_rows(
-            target.base,
-            added=[each.file for each in written],
-            marked=self._files.superseded(target.base, keys),
-            keys=(keys,),
-            wal_segments=target.segments,
-        )
+        return tuple(each.file for each in written)

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Final, overload
+from typing import Final
 
 from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import pick_all
@@ -30,12 +30,19 @@ from neve.engine.backlog import CALM, Backlog
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
 from neve.engine.publishing import CommitPublishing
-from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
+from neve.engine.rewrite import (
+    Execution,
+    Progress,
+    Rewrite,
+    note_compacted,
+    tidy_deletes,
+)
 from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys, pause_seconds
+from neve.engine.ruled_writes import RuledPath, path_of
 from neve.engine.snapshot import CurrentView
 from neve.engine.table_options import TableOptions
 from neve.engine.write_buffer import WriteBuffer
-from neve.engine.write_path import Decide, PreparedWrite, WritePath
+from neve.engine.write_path import Decide, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, Phrase, Wording
 from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
@@ -108,7 +115,7 @@ class LiveWriter:
         self._showing = Lock()
         self._ending = Lock()
         # Safe on their own: each is replaced whole.
-        self.path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
+        self.path = self._path_of(current.view.context, claim.spec_id)
         self._unflushed_since: float | None = None
         self._expired_at: float | None = None
         self._is_expiry_due = False
@@ -116,12 +123,6 @@ class LiveWriter:
         self._ended: NeveError | None = None
 
     # Writing
-
-    @overload
-    def write(self, write: PreparedWrite) -> int: ...
-
-    @overload
-    def write(self, write: Decide) -> int | None: ...
 
     def write(self, write: PreparedWrite | Decide) -> int | None:
         """Write one or many changes that `path` prepared; returns the last sequence number.
@@ -214,6 +215,7 @@ class LiveWriter:
                 spec=self._definitions.spec(base.facts.spec_id),
                 format=self._options.level_options.format_of(0),
                 segments=self._buffer.segments(memtable, root=self._parts.paths.root),
+                compares=view.others_version > memtable.since_version,
                 head_change=HeadChange(
                     writer_epoch=self._epoch,
                     flushed_sequence=flushed,
@@ -258,7 +260,18 @@ class LiveWriter:
             jobs = jobs_of(plans)[: self._threads] if executor is None else [plans]
             self._run_jobs(jobs, version, progress, executor)
         self.backlog.judge()
+        self.tidy_deletes()
         return bool(plans)
+
+    def tidy_deletes(self) -> None:
+        """Forget deletes that are old enough, and join files of remembered ones."""
+        if self._current.view.files.version.deletes:
+            with self._fenced_ends():
+                committed = tidy_deletes(
+                    self._files, self.committer, HeadChange(writer_epoch=self._epoch)
+                )
+                if committed is not None:
+                    self.install(committed)
 
     @contextmanager
     def compacting(self) -> Iterator[None]:
@@ -460,10 +473,10 @@ class LiveWriter:
             is_newer = snapshot.version.number > self._current.view.version
             schema_id = self._current.view.context.schema.schema_id
             if not is_newer or head.schema_id == schema_id:
-                self._current.install(snapshot.version, flushed=flushed, is_own=is_own)
+                self._install(snapshot.version, flushed=flushed, is_own=is_own)
                 if is_newer and head.spec_id != self.path.spec.spec_id:
                     context = self._current.view.context
-                    self.path = WritePath(context, self._definitions.spec(head.spec_id))
+                    self.path = self._path_of(context, head.spec_id)
             else:
                 context = self._files.context(head.schema_id)
                 # Rows written under the old schema stay in a separate memtable.
@@ -475,11 +488,44 @@ class LiveWriter:
             self.backlog.judge()
             self.backlog.wake()
 
+    def _install(self, version: Version, *, flushed: Memtable | None, is_own: bool) -> None:
+        """Show a Version; rows in memory that are older than those of others are replaced."""
+        show = partial(self._current.install, version, flushed=flushed, is_own=is_own)
+        path, before = self.path, self._current.view.version
+        is_alone = version.number <= before or (is_own and version.number == before + 1)
+        if is_alone or not isinstance(path, RuledPath) or path.order is None:
+            show()
+            return
+
+        def decide() -> PreparedBatch | None:
+            write = path.restoring(version, without=flushed)
+            if write is None:
+                show()
+                return None
+
+            def apply(memtable: Memtable, sequence: int) -> None:
+                write.apply(memtable, sequence)
+                show()
+
+            return PreparedBatch(write.changes, apply)
+
+        self._buffer.write(decide)
+
+    def settle(self) -> None:
+        """Replace rows of the log that are older than what others committed since."""
+        path = self.path
+        if isinstance(path, RuledPath) and path.order is not None:
+            version = self._current.view.files.version
+            self._buffer.write(lambda: path.restoring(version, is_first=True))
+
     def _show_schema(
         self, snapshot: TableSnapshot, context: TableContext, flushed: Memtable | None
     ) -> None:
         self._current.install(snapshot.version, flushed=flushed, context=context)
-        self.path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))
+        self.path = self._path_of(context, snapshot.head.spec_id)
+
+    def _path_of(self, context: TableContext, spec_id: int) -> WritePath:
+        return path_of(context, self._definitions.spec(spec_id), self._current, self._files)
 
     def _check_head(self, snapshot: TableSnapshot) -> None:
         head = snapshot.head

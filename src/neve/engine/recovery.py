@@ -17,17 +17,20 @@ is damage only if it is found again while head, mark and logs stay unchanged.
 ENGINE-6  Sequence and log numbers never restart: both are above all numbers in head and logs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from neve.engine.row_input import given_rows
+from neve.engine.ruled_writes import add_folded, new_given
 from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
+from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.write_batch import (
     AppliedBatch,
@@ -42,6 +45,8 @@ from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged, widened
+from neve.table.row_changes import all_columns
+from neve.table.row_order import Orders, RowOrder
 from neve.table.table_context import TableContext, TableParts, append_files_of
 from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
@@ -270,13 +275,16 @@ class BatchApply:
     def __init__(self, view: TableView) -> None:
         self._view = view
         self._context = view.context
+        schema = view.context.schema
+        self._folds = bool(schema.rules.merge)
+        self._all_columns = all_columns(schema)
 
     def __call__(self, logged: LoggedBatch, *, from_sequence: int) -> None:
         """Apply the rows of a batch that are not in data files yet."""
         memtable = self._view.memtables[0]
         sequence = int(logged.sequence)
         changes = logged.batch.changes
-        if len(changes) == 1 and type(put := changes[0]) is PutRow:
+        if len(changes) == 1 and type(put := changes[0]) is PutRow and not self._folds:
             # The most frequent batch.
             if sequence >= from_sequence:
                 memtable.put(sequence, put.key, put.value)
@@ -294,16 +302,27 @@ class BatchApply:
     ) -> None:
         match change:
             case PutRow(key, value):
-                memtable.put(sequence, key, value)
+                if self._folds:
+                    row = self._context.codec.decode_many([value])
+                    given = new_given(self._keys(row), np.empty(0, np.int64), self._all_columns)
+                    self._fold(memtable, sequence, row, self._keys(row), given)
+                else:
+                    memtable.put(sequence, key, value)
             case DeleteRow(key):
                 memtable.delete(sequence, key)
             case UpsertRows(rows):
                 batch = self._context.mapping_from(schema_id).batch(rows.slice(skipped))
-                memtable.upsert_batch(sequence, self._keys(batch), batch)
-            case DeleteRows(keys):
-                named = keys.slice(skipped)
-                encoded = self._context.encoder.encode_arrays(named.columns)
-                memtable.delete_batch(sequence, encoded)
+                keys = self._keys(batch)
+                if self._folds:
+                    given = new_given(keys, np.empty(0, np.int64), self._all_columns)
+                    self._fold(memtable, sequence, batch, keys, given)
+                else:
+                    memtable.upsert_batch(sequence, keys, batch)
+            case DeleteRows(deleted):
+                named = deleted.slice(skipped)
+                count = len(self._context.encoder.names)
+                encoded = self._context.encoder.encode_arrays(named.columns[:count])
+                memtable.delete_batch(sequence, encoded, self._orders_of(named, schema_id))
             case PartialRows(rows, field_ids):
                 self._merge(memtable, sequence, rows.slice(skipped), field_ids, schema_id)
             case AppliedBatch(application, number):
@@ -327,8 +346,36 @@ class BatchApply:
         base, places = view.get_many(keys, sequence - 1)
         given = frozenset(field_ids)
         whole = merged(batch, base, places, given=given, schema=schema)
+        if self._folds:
+            self._fold(memtable, sequence, whole, keys, new_given(keys, places, given))
+            return
         more = given_rows(memtable, keys, places, given, version=view.version)
         memtable.upsert_batch(sequence, keys, whole, given=more)
+
+    def _fold(
+        self,
+        memtable: Memtable,
+        sequence: int,
+        rows: pa.RecordBatch,
+        keys: KeyArray,
+        given: Sequence[GivenColumns],
+    ) -> None:
+        add_folded(
+            memtable, sequence, rows, keys, given, context=self._context, files=self._view.files
+        )
+
+    def _orders_of(self, deleted: pa.RecordBatch, schema_id: int) -> Orders | None:
+        """Return how new logged deletes are; None when they have no order, or another one."""
+        schema = self._context.schema
+        order, source = RowOrder.of(schema), self._context.mapping_from(schema_id).source
+        if order is None or source.rules.order_by != schema.rules.order_by:
+            return None
+        names = [source.column_by_id(each).name for each in source.rules.order_by]
+        if any(name not in deleted.schema.names for name in names):
+            return None
+        wanted = pa.schema([schema.column(name).arrow_field for name in order.names])
+        columns = [deleted.column(name) for name in names]
+        return order.of_rows(pa.table(columns, list(order.names)).cast(wanted))
 
     def _keys(self, batch: pa.RecordBatch) -> KeyArray:
         columns = [batch.column(name) for name in self._context.encoder.names]

@@ -11,8 +11,10 @@ The result does not depend on where tasks run: see `neve.compaction.rewrite_job`
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -29,14 +31,15 @@ from neve.compaction.rewrite_job import (
 from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, OutcomeUnknown
 from neve.keys.columns import KeyArray
-from neve.manifest.commit import TableCommitter
+from neve.manifest.commit import CommitPlan, TableCommitter
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
+from neve.manifest.version_reader import Session, TableSnapshot
 from neve.model.data_file import DataFile, PartitionValue, with_origin_of
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.version import Operation, VersionFacts
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
 from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
@@ -46,7 +49,8 @@ from neve.table.partitions import (
     split_by_partition,
     split_by_spec,
 )
-from neve.table.table_context import TableContext, TableParts
+from neve.table.row_order import RowOrder
+from neve.table.table_context import Definitions, TableContext, TableParts
 from neve.table.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
@@ -409,3 +413,71 @@ def note_compacted(parts: TableParts, rewritten: Rewritten) -> None:
     parts.recorder.add(COMPACTED_BYTES, sum(plan.input_bytes for plan in plans))
     parts.report(EventKind.COMPACTED, version=number, reason=reason, files=files, rows=rows)
     logger.info("compacted version=%d reason=%s files=%d rows=%d", number, reason, files, rows)
+
+
+_AGES: Final = 4
+_FILES_PER_AGE: Final = 4
+
+
+def stale_deletes(
+    version: Version, definitions: Definitions, *, now_ms: int
+) -> tuple[list[DataFile], list[list[DataFile]]]:
+    """Return files of remembered deletes that are no longer needed, and groups to join.
+
+    Files of about the same age are joined, so that each is still forgotten in time: the time to
+    keep them is divided into four, and a quarter has at most four files.
+    """
+    schema = definitions.schema(version.facts.schema_id)
+    rules = schema.rules
+    age_ms = max(1, rules.keep_deletes_ms // _AGES)
+    useless: list[DataFile] = []
+    by_age: defaultdict[int, list[DataFile]] = defaultdict(list)
+    for file in version.deletes.values():
+        is_of_order = definitions.schema(file.schema_id).rules.order_by == rules.order_by
+        if not is_of_order or file.commit_ms_max < now_ms - rules.keep_deletes_ms:
+            useless.append(file)
+        else:
+            by_age[file.commit_ms_max // age_ms].append(file)
+    return useless, [group for group in by_age.values() if len(group) > _FILES_PER_AGE]
+
+
+def tidy_deletes(
+    files: TableFiles, committer: TableCommitter, change: HeadChange
+) -> Committed | None:
+    """Forget deletes that are old enough, and join files of others; None when nothing is due."""
+    parts = files.parts
+    newest = parts.versions.snapshot_latest().version
+    if not any(stale_deletes(newest, files.definitions, now_ms=parts.clock.now_ms())):
+        return None
+    written: list[DataFile] = []
+
+    def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
+        files.writers.discard_files(written)
+        written.clear()
+        version = snapshot.version
+        useless, groups = stale_deletes(version, files.definitions, now_ms=parts.clock.now_ms())
+        order = RowOrder.of(files.definitions.schema(version.facts.schema_id))
+        if order is not None:
+            written.extend(files.joined_deletes(group, order) for group in groups)
+        gone = [*useless, *(file for group in groups for file in group)]
+        if not gone:
+            return CommitPlan()
+        facts = replace(version.facts, operation=Operation.REPLACE, summary={}, wal_segments=())
+        return CommitPlan(
+            edits=[
+                VersionEdit(
+                    base=version.number,
+                    facts=facts,
+                    deletes_added=tuple(written),
+                    deletes_removed=tuple(file.path for file in gone),
+                )
+            ]
+        )
+
+    try:
+        return committer.commit(plan, change)
+    except OutcomeUnknown:
+        raise
+    except NeveError:
+        files.writers.discard_files(written)
+        raise

@@ -13,9 +13,9 @@ ENGINE-5  A reader that finds a file missing tries once more on the newest Versi
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -30,7 +30,16 @@ from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, InvalidArgument, NeveError, NotFound, Phrase, StorageFull, Wording
+from neve.errors import (
+    Closed,
+    Fenced,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    Phrase,
+    StorageFull,
+    Wording,
+)
 from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
@@ -38,6 +47,7 @@ from neve.model.version import Version
 from neve.observability.events import EventKind
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
+from neve.storage.object_store import AppendFiles, LockHandle
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import Places
@@ -51,6 +61,9 @@ from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+
+_LOOKS: Final = 2
+_LOOK_SECONDS: Final = 0.01
 
 
 class TableEngine:
@@ -106,6 +119,7 @@ class TableEngine:
                 raise StorageFull(
                     error.message, path=error.path, hint=Wording(Phrase.ROOM_FOR_A_WRITER)
                 ) from error
+            self._writer.settle()
             if self.options.background:
                 self._flush_replayed(self._writer)
                 self._writer.start_background(
@@ -253,7 +267,8 @@ class TableEngine:
                 check=self.check_open,
                 pin=lambda: self.leases.pinned(view.version),
             ).to_arrow()
-            return writer.path.delete_many(keys)
+            prepared = writer.path.delete_many(keys)
+            return prepared() if callable(prepared) else prepared
 
         sequence = self.once_more(lambda: writer.write(decide))
         return self.current.sequence if sequence is None else sequence
@@ -352,7 +367,7 @@ class TableEngine:
                 path=parts.objects.location,
                 hint=Wording(Phrase.ONLY_READ),
             )
-        lock = append_files.lock(parts.paths.lock)
+        lock = self._take_lock(append_files)
         try:
             epoch = parts.work.take_over()
             snapshot = parts.versions.snapshot_latest()
@@ -399,6 +414,17 @@ class TableEngine:
         except BaseException:
             lock.release()
             raise
+
+    def _take_lock(self, append_files: AppendFiles) -> LockHandle:
+        """Take the lock of the writer; raises Fenced when another one holds it.
+
+        A job that looks for a live writer holds it for a moment, so it is tried a few times.
+        """
+        for _ in range(_LOOKS):
+            with suppress(Fenced):
+                return append_files.lock(self.parts.paths.lock)
+            self.parts.clock.sleep(_LOOK_SECONDS)
+        return append_files.lock(self.parts.paths.lock)
 
     def _flush_replayed(self, writer: LiveWriter) -> None:
         """Flush rows that were frozen at opening because of many logs; threads retry a failure."""

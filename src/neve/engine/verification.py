@@ -34,6 +34,7 @@ from neve.model.display import counted, shown_bytes
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
 from neve.sstable.puffin import read_puffin_footer
+from neve.sstable.remembered_deletes import read_deletes
 from neve.storage.table_paths import join_path
 from neve.table.table_context import TableParts, append_files_of
 from neve.table.table_files import TableFiles
@@ -217,12 +218,25 @@ def verify_table(
         checked={"index files": len(version.files) - len(missing)},
         problems=tuple(problems),
     ).joined(older)
+    report = report.joined(_check_deletes(table))
     if missing:
         words = f"{counted(len(missing), 'index file')}: missing, which costs time but no rows"
         report = report.joined(Findings(unseen=(words,)))
     for check in (check_logs, check_readers_and_jobs, check_leftovers, *further):
         report = report.joined(check(table))
     return report
+
+
+def _check_deletes(table: VerifiedTable) -> Findings:
+    """Read the files of remembered deletes."""
+    problems: list[NeveError] = []
+    for file in table.version.deletes.values():
+        try:
+            read_deletes(file, store=table.parts.objects, paths=table.parts.paths)
+        except (Corruption, NotFound) as problem:
+            problems.append(problem)
+    checked = {"files of remembered deletes": len(table.version.deletes)}
+    return Findings(checked=checked if table.version.deletes else {}, problems=tuple(problems))
 
 
 def _check_retained(parts: TableParts, version: Version) -> tuple[int, Findings]:
@@ -233,8 +247,9 @@ def _check_retained(parts: TableParts, version: Version) -> tuple[int, Findings]
     known = {file.vector for file in version.files.values()}
     for each in parts.versions.each_version_in(parts.versions.store.read()):
         retained += 1
-        for file in each.files.values():
-            if file.path not in version.files and file.path not in sizes:
+        for file in (*each.files.values(), *each.deletes.values()):
+            is_known = file.path in version.files or file.path in version.deletes
+            if not is_known and file.path not in sizes:
                 sizes[file.path] = _missing(parts, file)
             if file.vector is not None and file.vector not in known:
                 known.add(file.vector)

@@ -147,5 +147,6 @@ class WriteBuffer:
             context.encoder,
             first_sequence=self.log.next_sequence,
         )
+        self._active.since_version = self._current.view.version
         self.is_full = False
         self._current.push_memtable(self._active)

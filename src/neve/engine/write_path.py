@@ -80,6 +80,11 @@ class WritePath:
         first = context.schema.key_columns[0]
         self._encode_key_value = value_codec(KeyColumn.of(first.name, first.type)).encode
         self._is_partitioned = not spec.is_unpartitioned
+        # A table with an order or merge functions replaces these, see `RuledPath`.
+        self.put: Callable[[Mapping[str, object]], PreparedWrite | Decide] = self.checked_row
+        self.upsert: Callable[[object], Iterator[PreparedWrite | Decide]] = self.checked_rows
+        self.delete: Callable[[object], PreparedWrite | Decide] = self.checked_key
+        self.delete_many: Callable[[object], PreparedWrite | Decide | None] = self.checked_keys
         # Needs no lock: a codec made twice is the same. Callers write few sets of columns.
         self._narrowed: dict[tuple[int, ...], RowCodec] = {}
 
@@ -93,7 +98,7 @@ class WritePath:
             codec = self._narrowed[field_ids] = narrowed_codec(self.context.schema, given)
         return codec
 
-    def put(self, row: Mapping[str, object]) -> PreparedRow:
+    def checked_row(self, row: Mapping[str, object]) -> PreparedRow:
         """Prepare one row."""
         value = self._encode(row)
         try:
@@ -112,7 +117,7 @@ class WritePath:
         changes = encode_put(key, value, self._schema_id)
         return _new(PreparedRow, (changes, key, value))
 
-    def upsert(self, rows: object) -> Iterator[PreparedBatch]:
+    def checked_rows(self, rows: object) -> Iterator[PreparedBatch]:
         """Prepare rows; checks all that are in memory before it yields the first batch."""
         batches = batches_of(rows, self.context.codec)
         if isinstance(rows, pa.RecordBatchReader):
@@ -123,7 +128,7 @@ class WritePath:
             return
         yield from self._grouped([self._keyed(batch) for batch in batches if batch.num_rows])
 
-    def delete(self, key: object) -> PreparedBatch:
+    def checked_key(self, key: object) -> PreparedBatch:
         """Prepare the delete of one row."""
         encoded = self.context.encode_key(key)
         return PreparedBatch(
@@ -131,7 +136,7 @@ class WritePath:
             lambda memtable, sequence: memtable.delete(sequence, encoded),
         )
 
-    def delete_many(self, keys: object) -> PreparedWrite | None:
+    def checked_keys(self, keys: object) -> PreparedWrite | None:
         """Prepare the delete of many rows; None when no key is given."""
         batch = key_batch(keys, self.context)
         if not batch.num_rows:

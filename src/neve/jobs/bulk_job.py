@@ -7,52 +7,64 @@
 1. Each call checks its rows and keeps them in memory.
 2. The end of the block writes files, finds the older rows of all keys, and commits once. Of several
    changes of one key the last call counts.
-3. A block that ends with an exception changes nothing.
+3. The upkeep that is due follows, unless the table has a live writer, which does it.
+4. A block that ends with an exception changes nothing.
 
 The table's log is not touched: rows that the live writer has not flushed come after this commit.
 """
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.engine.applied_changes import ChangeOptions, newest_changes
+from neve.engine.applied_changes import ChangeOptions, ruled_changes
 from neve.engine.row_input import Rows, batches_of
 from neve.engine.write_path import WritePath, key_batch
-from neve.errors import Closed, InvalidArgument
+from neve.errors import Closed, Conflict, InvalidArgument
 from neve.jobs.commit import BulkCommitter
 from neve.jobs.rows import BulkRows
-from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
-from neve.keys.arrays import concat_keys, last_places
+from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
+from neve.keys.arrays import Positions, concat_keys
 from neve.keys.columns import KeyArray
 from neve.sstable.parquet_groups import one_batch
+from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess
+from neve.table.row_changes import Changes
+from neve.table.row_order import Orders, RowOrder, greatest, joined_orders, placed_orders
 from neve.table.table_context import TableParts
+
+_TRIES: Final = 5
 
 
 class BulkJob(KeptInProcess):
     """Collects changes and commits them at the end of its block; for one thread."""
 
-    def __init__(self, parts: TableParts, identity: JobIdentity) -> None:
+    def __init__(self, parts: TableParts, identity: JobIdentity, *, upkeep: bool = True) -> None:
         """Begin; raises InvalidArgument for a batch that goes back."""
-        self._committer: Final = BulkCommitter(parts)
+        self._committer: Final = BulkCommitter(parts, upkeep=upkeep)
         self.outcome: BulkOutcome | None = self._committer.find_committed(identity)
         """What the job has done; None before its end."""
-        self._changes: list[tuple[pa.RecordBatch | None, KeyArray]] = []
+        self._changes: list[Changes] = []
         self._replaces = False
         self._is_open = True
+        self._parts, self._identity = parts, identity
         if self.outcome is None:
-            self._run = self._committer.begin(identity)
-            try:
-                self._base = JobBase(parts, self._run.run, self._run.base)
-            except BaseException:
-                self._committer.give_up(self._run)
-                raise
+            self._begin()
             self._path = WritePath(self._base.context, self._base.spec)
+            self._order = RowOrder.of(self._base.schema)
+            self._nothing = self._path.context.codec.decode_many([])
+
+    def _begin(self) -> None:
+        self._run = self._committer.begin(self._identity)
+        try:
+            self._base = JobBase(self._parts, self._run.run, self._run.base)
+        except BaseException:
+            self._committer.give_up(self._run)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -74,13 +86,22 @@ class BulkJob(KeptInProcess):
             for batch in batches_of(rows, self._path.context.codec):
                 if batch.num_rows:
                     self._path.check_partition(batch)
-                    self._changes.append((batch, self._path.encode_keys(batch)))
+                    keys = self._path.encode_keys(batch)
+                    self._changes.append(Changes.of_rows(batch, keys, self._order))
 
     def delete(self, keys: object) -> None:
         """Delete the rows of keys, whether there are any or not."""
         if self._is_due():
             batch = key_batch(keys, self._path.context)
-            self._changes.append((None, self._path.encode_keys(batch)))
+            encoded = self._path.encode_keys(batch)
+            deletes = Changes(
+                rows=self._nothing,
+                keys=encoded.slice(0, 0),
+                deleted=encoded,
+                by_age=np.arange(len(encoded)),
+                is_keyed=True,
+            )
+            self._changes.append(deletes)
 
     def apply(
         self,
@@ -93,8 +114,8 @@ class BulkJob(KeptInProcess):
         """Write changes as `Table.apply` does: upserts and deletes, the newest of each key."""
         options = ChangeOptions.of(op, order_by, operations)
         if self._is_due():
-            upserts, (_, deleted) = newest_changes(changes, options, self._path)
-            self._changes += [upserts, (None, deleted)]
+            asked = options.on(self._base.schema)
+            self._changes.append(ruled_changes(changes, asked, self._path, self._order))
 
     def overwrite_partitions(self, rows: Rows) -> None:
         """Write rows; the partitions they belong to lose all other rows.
@@ -115,19 +136,36 @@ class BulkJob(KeptInProcess):
             self._is_open = False
             return self.outcome
         self._check_open()
-        task = BulkRows(self._base, by_partition=False)
+        for left in reversed(range(_TRIES)):
+            work = self._work()
+            replaced = frozenset(file.partition for file in work.files) if self._replaces else None
+            try:
+                self.outcome = self._committer.commit(self._run, work, replaces=replaced)
+            except Conflict:
+                if not left or not self._base.schema.rules.merge:
+                    self._is_open = False
+                    raise
+                # Others changed rows that the merge functions were applied to.
+                self._begin()
+            except BaseException:
+                self._is_open = False
+                raise
+            else:
+                self._is_open = False
+                return self.outcome
+        raise AssertionError("the last try returns or raises")
+
+    def _work(self) -> BulkWork:
+        task = BulkRows(self._base, by_partition=False, ignores_rules=self._replaces)
         try:
             self._fill(task)
-            work = task.finish()
+            return task.finish()
         except BaseException:
             task.abort()
             self.close()
             raise
-        self._is_open = False
-        self._base.close()
-        replaced = frozenset(file.partition for file in work.files) if self._replaces else None
-        self.outcome = self._committer.commit(self._run, work, replaces=replaced)
-        return self.outcome
+        finally:
+            self._base.close()
 
     def close(self) -> None:
         """Abandon the job unless it is committed; twice is not an error."""
@@ -139,21 +177,69 @@ class BulkJob(KeptInProcess):
             self._committer.give_up(self._run)
 
     def _fill(self, task: BulkRows) -> None:
-        """Hand the last change of each key to the task, in the order of keys."""
-        changes = [each for each in self._changes if len(each[1])]
+        """Hand all changes to the task, in the order of keys."""
+        changes = [each for each in self._changes if len(each.by_age)]
         if not changes:
             return
-        keys = concat_keys([each[1] for each in changes])
-        is_row = np.concatenate([np.full(len(k), rows is not None) for rows, k in changes])
-        last = last_places(keys)
-        last = last[pc.sort_indices(keys.take(last)).to_numpy()]
-        deleted = last[~is_row[last]]
-        written = last[is_row[last]]
-        if len(written):
-            rows = pa.Table.from_batches([rows for rows, _ in changes if rows is not None])
-            places = (np.cumsum(is_row) - 1)[written]
-            task.upsert(one_batch(rows.take(places)), keys.take(written))
-        task.delete(keys.take(deleted))
+        written = [each.rows for each in changes if each.rows.num_rows]
+        rows = one_batch(pa.Table.from_batches(written)) if written else self._nothing
+        keys = concat_keys([each.keys for each in changes])
+        by_key = pc.sort_indices(keys).to_numpy()
+        places = np.empty(len(keys), np.int64)
+        places[by_key] = np.arange(len(keys))
+        by_age: list[Positions] = []
+        row_start, delete_start = 0, len(keys)
+        for each in changes:
+            is_row = each.by_age < len(each.keys)
+            moved = np.where(is_row, each.by_age + row_start, each.by_age + delete_start)
+            by_age.append(np.where(is_row, moved, moved - len(each.keys)))
+            row_start += len(each.keys)
+            delete_start += len(each.deleted)
+        age = np.concatenate(by_age)
+        whole = Changes(
+            rows=rows.take(by_key),
+            keys=keys.take(by_key),
+            deleted=concat_keys([each.deleted for each in changes]),
+            orders=self._orders(changes, by_key),
+            by_age=np.where(age < len(keys), places[np.minimum(age, len(keys) - 1)], age)
+            if len(keys)
+            else age,
+            is_keyed=False,
+        )
+        task.apply(whole)
+
+    def _orders(self, changes: Sequence[Changes], by_key: Positions) -> Orders | None:
+        """Return the orders of all rows, by key, and then of all deletes.
+
+        A delete by key alone is as new as the row it finds, in the table or earlier in the job.
+        """
+        if self._order is None or self._replaces:
+            return None
+        rows: list[Orders] = []
+        deletes: list[Orders] = []
+        for place, each in enumerate(changes):
+            if each.is_keyed:
+                deletes.append(self._orders_before(each.deleted, changes[:place], rows))
+                continue
+            assert each.orders is not None
+            rows.append(each.orders.slice(0, len(each.keys)))
+            deletes.append(each.orders.slice(len(each.keys)))
+        return joined_orders([joined_orders(rows).take(by_key), *deletes])
+
+    def _orders_before(
+        self, keys: KeyArray, changes: Sequence[Changes], rows: Sequence[Orders]
+    ) -> Orders:
+        assert self._order is not None
+        encoded = keys.dictionary_encode()
+        unique = cast("KeyArray", encoded.dictionary)
+        known, _ = self._base.files.found_orders(self._base.view, unique, self._order)
+        found = known.take(encoded.indices)
+        earlier = [each.keys for each in changes if len(each.keys)]
+        if not earlier:
+            return found
+        written = RememberedDeletes.newest(concat_keys(earlier), joined_orders(rows))
+        hits, places = written.find(keys)
+        return greatest(found, placed_orders(len(keys), hits, written.orders.take(places)))
 
     def _is_due(self) -> bool:
         self._check_open()

@@ -4,7 +4,7 @@
              job that is committed already is recognized by its id or its batch
 2. work      in any process: write files, and look up older rows of their keys in the leased Version
 3. commit    add files and positions to the table as one Version, rebased on other commits; then
-             publish the commit
+             publish the commit, and do the upkeep that is due
 4. give up   withdraw the intent, unless the run was committed after all, and delete the files: now
              those that exist, and for a day by garbage collection
 
@@ -17,6 +17,8 @@ JOBS-J3  A job that made decisions by what it read (a merge, a partial write) is
          count as changes.
 JOBS-J4  A run that dies leaves files that no Version names. A sweep deletes them, or garbage
          collection once the intent has ended.
+JOBS-J5  Upkeep comes after the commit, and its failure changes nothing about the outcome: it is
+         logged, and the next commit tries again.
 """
 
 import logging
@@ -31,9 +33,11 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.compaction.plan import LevelOptions
+from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.publishing import CommitPublishing
 from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter, base_in
@@ -71,10 +75,14 @@ class BulkRun:
 class BulkCommitter:
     """Commits the work of jobs to one table; safe for many threads."""
 
-    def __init__(self, parts: TableParts, *, levels: LevelOptions | None = None) -> None:
+    def __init__(
+        self, parts: TableParts, *, levels: LevelOptions | None = None, upkeep: bool = False
+    ) -> None:
+        """Begin; `upkeep` compacts and cleans up after commits, unless a live writer does."""
         self._parts = parts
         self._versions = parts.versions
         self._levels = levels or LevelOptions()
+        self._has_upkeep = upkeep
         self._committer = TableCommitter(
             parts.versions,
             parts.work,
@@ -115,17 +123,21 @@ class BulkCommitter:
         decided: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
         is_first: bool = False,
+        executor: PlanExecutor | None = None,
     ) -> BulkOutcome:
         """Commit the work of a run; raises Conflict when it is void, Fenced past its deadline.
 
         `decided`: the work depends on the rows it read (JOBS-J3). `replaces`: partitions, under the
         spec of the base, whose other rows are removed. `is_first`: the table must have no other
-        rows. Any error but OutcomeUnknown gives the run up.
+        rows. Any error but OutcomeUnknown gives the run up. `executor` compacts what is too large
+        for this process.
         """
         base = JobBase(self._parts, run.run, run.base)
         change = replace(run.identity.head_change, intent_id=run.run.digits)
         try:
-            proposal = self._proposal(base, work)
+            proposal = self._proposal(base, work, is_ordered=replaces is None)
+            # What a merge function returned depends on the rows it was folded into.
+            decided = decided or bool(base.schema.rules.merge and replaces is None)
             checks = None
             if is_first or decided or replaces is not None:
                 checks = _Checks(
@@ -145,8 +157,11 @@ class BulkCommitter:
         if committed.is_repeat:
             self.give_up(run)
             return self._repeated(committed)
+        outcome = self._outcome(committed, work)
         self._tidy(run, committed.snapshot.version)
-        return self._outcome(committed, work)
+        if self._has_upkeep:
+            self._keep_in_shape(base.version, executor)
+        return outcome
 
     def give_up(self, run: BulkRun) -> None:
         """End a run that is not committed; what cannot be deleted now is garbage for later.
@@ -163,19 +178,21 @@ class BulkCommitter:
         if is_void:
             self._delete_files(run.run, kept=frozenset())
 
-    def _proposal(self, base: JobBase, work: BulkWork) -> Proposal:
+    def _proposal(self, base: JobBase, work: BulkWork, *, is_ordered: bool) -> Proposal:
         current = self._versions.snapshot_latest().version
         return Proposal.of_rows(
             base.version,
             added=_placed(work.files, current, self._levels, base.identity),
             marked=work.marked,
             keys=_KeysOfWork(base, work),
+            deletes=work.deletes,
+            is_ordered=is_ordered and bool(base.schema.rules.order_by),
         )
 
     def _commit(
         self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks | None"
     ) -> Committed:
-        if checks is not None or not (proposal.added or proposal.marked):
+        if checks is not None or proposal.is_empty:
             return self._commit_checked(base, proposal, change, checks or _Checks())
         try:
             return self._commit_blind(base, proposal, change)
@@ -207,7 +224,7 @@ class BulkCommitter:
             rebased = rebase(rebased, settled, current, base.files)
             settled = current
             asked = self._asked(base, rebased, current, checks)
-            if not (asked.added or asked.marked or asked.removed):
+            if asked.is_empty:
                 return CommitPlan()
             return CommitPlan(
                 edits=[complete(asked, current, base.files, base.files.writers.vectors)]
@@ -281,8 +298,18 @@ class BulkCommitter:
         """Delete what repeated tasks left, and publish the commit."""
         self._parts.leases.end(run.lease_id)
         vectors = (file.vector.path for file in version.files.values() if file.vector is not None)
-        self._delete_files(run.run, kept=frozenset((*version.files, *vectors)))
+        self._delete_files(run.run, kept=frozenset((*version.files, *version.deletes, *vectors)))
         self._publish(version.number)
+
+    def _keep_in_shape(self, base: Version, executor: PlanExecutor | None) -> None:
+        """Do the upkeep that is due after a commit (JOBS-J5)."""
+        try:
+            CommittedMaintenance(self._parts).keep_in_shape(since=base, executor=executor)
+        except Exception as error:  # noqa: BLE001 - of Spark, Arrow or storage: the commit stands
+            table_id = self._parts.paths.table_id
+            logger.warning("upkeep failed table=%s cause=%s", table_id, error)
+            if isinstance(error, NeveError):
+                self._parts.failed("upkeep", error)
 
     def _publish(self, version: int) -> None:
         """Publish a commit; raises NotPublished."""

@@ -12,6 +12,9 @@ writable. On a full disk, work that frees space uses the space that the log has 
                a plan whose inputs others changed is void, and is made again
                before, rows that have expired are removed (`neve.engine.row_expiry`)
 
+    after each commit of a job, for tables that no live writer has open:
+               compact what is due; from time to time expire and collect, as retention says
+
 JOBS-K1  A job announces its files before it writes the first one, and its commit withdraws the
          announcement: no collector deletes files that are about to be committed.
 JOBS-K2  The Version that is rewritten or read is leased, and the lease renewed, until the end.
@@ -29,11 +32,12 @@ from dataclasses import replace
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 
-from neve.compaction.plan import CompactionPlan
+from neve.compaction.plan import CompactionPlan, CompactionReason, jobs_of
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
-from neve.engine.rewrite import Execution, Rewrite, note_compacted
+from neve.engine.publishing import CommitPublishing
+from neve.engine.rewrite import Execution, Rewrite, note_compacted, tidy_deletes
 from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys
 from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
@@ -72,6 +76,11 @@ logger = logging.getLogger(__name__)
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0
 _RENEWALS_PER_LEASE: Final = 6
+_REMOTE_BYTES: Final = 128 << 20
+"""From this size on, the workers of a cluster make up for the start of a job on it."""
+_GROWING: Final = frozenset({CompactionReason.SIZE, CompactionReason.GARBAGE})
+_TEND_VERSIONS: Final = 32
+_TEND_MS: Final = 60 * 60 * 1000
 
 Done = TypeVar("Done")
 Progress: TypeAlias = Callable[[int, int], None]
@@ -132,6 +141,7 @@ class Maintenance(ABC):
         while is_more:
             with self._compacting():
                 is_more = run(self._merges)
+        self._tidy_deletes()
         return self._newest().number
 
     def _rewrite_all(self, run: Callable[[MakePlans], bool]) -> None:
@@ -220,12 +230,16 @@ class Maintenance(ABC):
         """Commit rows that should be compacted."""
 
     @abstractmethod
-    def _remove_expired(self) -> None:
-        """Commit the removal of all rows that have expired by now."""
+    def _remove_expired(self) -> bool:
+        """Commit the removal of all rows that have expired by now; return whether there were."""
 
     def _compacting(self) -> AbstractContextManager[None]:
         """Keep other compactions of this process out."""
         return nullcontext()
+
+    @abstractmethod
+    def _tidy_deletes(self) -> None:
+        """Forget deletes that are old enough, and join files of remembered ones."""
 
     @abstractmethod
     def _release_unread(self) -> None:
@@ -314,15 +328,20 @@ class LiveMaintenance(Maintenance):
     def _begin(self) -> None:
         self.flush()
 
-    def _remove_expired(self) -> None:
+    def _remove_expired(self) -> bool:
+        before = self._newest().number
         while self._engine.writer.remove_expired_once():
             pass
+        return self._newest().number > before
 
     def _compacting(self) -> AbstractContextManager[None]:
         return self._engine.writer.compacting()
 
     def _newest(self) -> Version:
         return self._engine.current.view.files.version
+
+    def _tidy_deletes(self) -> None:
+        self._engine.writer.tidy_deletes()
 
     def _run_plans(
         self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
@@ -373,6 +392,63 @@ class CommittedMaintenance(Maintenance):
             parts.versions, parts.work, clock=parts.clock, ids=parts.ids
         )
 
+    def keep_in_shape(self, *, since: Version, executor: PlanExecutor | None = None) -> None:
+        """Do what a live writer does in the background, after a job that began on a Version.
+
+        Compacts while enough is due: many bytes with the `executor`, otherwise here. Expires
+        Versions and deletes their files once in 32 Versions, and after a commit that came an hour
+        after its base. Does nothing while there is a live writer, and stops when others compact the
+        same files.
+        """
+        is_compacted = False
+        plans = self._due_plans()
+        # Limited, because others may commit all the time: what they add is theirs to compact.
+        for _ in range(len(plans) + self._options.level_options.levels_max):
+            if not plans or self._has_live_writer():
+                break
+            is_large = sum(plan.input_bytes for plan in plans) >= _REMOTE_BYTES
+            if executor is not None and is_large:
+                outcome = self._run_plans(self._merges, executor, _ignore)
+            else:
+                outcome = self._run_plans(self._first_merges, None, _ignore)
+            if not outcome:
+                break
+            is_compacted = True
+            plans = self._due_plans()
+        if is_compacted:
+            CommitPublishing(self._parts).try_publish()
+        if self._is_tending_due(since) and not self._has_live_writer():
+            if self._remove_expired():
+                CommitPublishing(self._parts).try_publish()
+            self._upkeep().tend_once()
+
+    def _due_plans(self) -> Sequence[CompactionPlan]:
+        """Return the plans for the newest known Version; none while a few small files can wait.
+
+        A job waits for its upkeep, so each rewrite should do away with many files.
+        """
+        version, options = self._parts.versions.snapshot_known().version, self._options
+        plans = self._merges(version, self._parts.definitions.partition_identity())
+        is_many = sum(len(plan.inputs) for plan in plans) >= options.level0_files_slow
+        is_large = any(
+            plan.reason in _GROWING and plan.input_bytes >= options.file_bytes for plan in plans
+        )
+        return plans if is_many or is_large else ()
+
+    def _first_merges(
+        self, version: Version, identity: PartitionIdentity
+    ) -> Sequence[CompactionPlan]:
+        """Return the plans of one commit: a process that dies loses no more than these."""
+        jobs = jobs_of(self._merges(version, identity))
+        return jobs[0] if jobs else []
+
+    def _is_tending_due(self, since: Version) -> bool:
+        current = self._parts.versions.snapshot_known().version
+        return (
+            since.number // _TEND_VERSIONS < current.number // _TEND_VERSIONS
+            or since.facts.timestamp_ms + _TEND_MS <= current.facts.timestamp_ms
+        )
+
     def verify(
         self,
         *,
@@ -411,25 +487,26 @@ class CommittedMaintenance(Maintenance):
     def _begin(self) -> None:
         """Flush nothing: all rows are committed."""
 
-    def _remove_expired(self) -> None:
+    def _remove_expired(self) -> bool:
         parts = self._parts
         schema_id = parts.versions.snapshot_latest().head.schema_id
         if parts.definitions.schema(schema_id).rules.ttl is None:
-            return
+            return False
         with self._alone() as is_alone:
             if not is_alone:
-                return
+                return False
             now_ms = parts.clock.now_ms()
             try:
                 kept = self._logged_partial_keys()
             except Corruption as error:
                 logger.warning("left expired rows table=%s cause=%s", parts.paths.table_id, error)
-                return
+                return False
             with self._base() as base, self._announced(base.run) as intent_id:
                 removed = RowExpiry(base.files, self._committer).remove(
                     now_ms, kept=kept, change=HeadChange(intent_id=intent_id)
                 )
         note_removed(parts, removed)
+        return not removed.committed.is_repeat
 
     def _logged_partial_keys(self) -> list[KeyArray]:
         """Return the keys of partial writes that are only in the log."""
@@ -440,6 +517,12 @@ class CommittedMaintenance(Maintenance):
             return partial_keys(reader.current.view.memtables)
         finally:
             reader.close()
+
+    def _tidy_deletes(self) -> None:
+        if not self._newest().deletes:
+            return
+        with self._base() as base, self._announced(base.run) as intent_id:
+            tidy_deletes(base.files, self._committer, HeadChange(intent_id=intent_id))
 
     def _release_unread(self) -> None:
         """Do nothing: no Version is held between two calls."""
@@ -498,6 +581,10 @@ class CommittedMaintenance(Maintenance):
             yield True
         finally:
             lock.release()
+
+    def _has_live_writer(self) -> bool:
+        with self._alone() as is_alone:
+            return not is_alone
 
     @contextmanager
     def _base(self) -> Iterator[JobBase]:
@@ -567,6 +654,10 @@ def rollback_edit(current: Version, wanted: Version) -> VersionEdit:
         ),
         added=added,
         removed=tuple(changed),
+        deletes_added=tuple(
+            file for path, file in wanted.deletes.items() if path not in current.deletes
+        ),
+        deletes_removed=tuple(path for path in current.deletes if path not in wanted.deletes),
     )
 
 
@@ -610,3 +701,7 @@ def _check_progress(progress: object) -> None:
 
 def _go_on() -> None:
     """Never cancel."""
+
+
+def _ignore(_rows: int) -> None:
+    """Report no progress."""

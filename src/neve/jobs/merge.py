@@ -23,6 +23,7 @@ from neve.jobs.run import JobBase
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.model.display import shown
+from neve.model.row_rules import NO_RULES
 from neve.model.schema import TableSchema
 from neve.sstable.parquet_groups import one_batch
 from neve.table.partial_merge import MERGED_ROWS_MAX, merged, required_columns, widened
@@ -77,8 +78,16 @@ class BulkMerge:
     """Merges the rows of one task; for one thread."""
 
     def __init__(
-        self, base: JobBase, clauses: Sequence[MergeClause], task: BulkRows, *, fit: Fit
+        self,
+        base: JobBase,
+        clauses: Sequence[MergeClause],
+        task: BulkRows,
+        *,
+        fit: Fit,
+        folds: bool = False,
     ) -> None:
+        """Begin; `folds` follows the merge functions of columns, instead of setting them."""
+        self._rules = base.schema.rules if folds else NO_RULES
         self._base = base
         self._clauses = clauses
         self._task = task
@@ -116,7 +125,8 @@ class BulkMerge:
         if tables:
             order = np.argsort(np.concatenate(positions), kind="stable")
             rows = one_batch(pa.concat_tables(tables).take(order))
-            self._task.upsert(rows, piece.keys.take(np.sort(np.concatenate(positions))))
+            keys = piece.keys.take(np.sort(np.concatenate(positions)))
+            self._task.upsert(rows, keys, is_final=True)
         if deleted:
             self._task.delete(piece.keys.take(np.sort(np.concatenate(deleted))))
         # Leaving a row alone is a decision, too.
@@ -145,7 +155,7 @@ class BulkMerge:
             )
         whole = widened(values, schema)
         old = found.take(base_row[has_base])
-        return merged(whole, old, has_base, given=given, schema=schema)
+        return merged(whole, old, has_base, given=given, schema=schema, rules=self._rules)
 
 
 def choices_of(column: "pa.Array[pa.Scalar[pa.DataType]]") -> Choices:

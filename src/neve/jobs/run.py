@@ -106,6 +106,8 @@ class BulkWork:
     """Keys to delete, whether they have a row or not."""
     seen_keys: tuple[KeyArray, ...] = ()
     """Keys that the job read and leaves alone."""
+    deletes: tuple[DataFile, ...] = ()
+    """Deletes to remember."""
 
     @property
     def row_count(self) -> int:
@@ -119,10 +121,12 @@ class BulkWork:
         marked: dict[str, BitMap64] = {}
         deleted: list[KeyArray] = []
         seen: list[KeyArray] = []
+        deletes: list[DataFile] = []
         for piece in pieces:
             files += piece.files
             deleted += piece.deleted_keys
             seen += piece.seen_keys
+            deletes += piece.deletes
             for path, positions in piece.marked.items():
                 marked[path] = marked.get(path, BitMap64()) | positions
         return cls(
@@ -130,6 +134,7 @@ class BulkWork:
             marked=marked,
             deleted_keys=tuple(deleted),
             seen_keys=tuple(seen),
+            deletes=tuple(deletes),
         )
 
 

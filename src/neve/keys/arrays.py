@@ -89,6 +89,11 @@ def within(keys: KeyArray, key_min: bytes, key_max: bytes) -> slice:
     return slice(start, max(start, key_place(keys, key_max, after=True)))
 
 
+def masked_places(places: Positions, is_known: Flags) -> "pa.Int64Array":
+    """Return places to take from; NULL, which takes NULL, where there is none."""
+    return pa.array(places, pa.int64(), mask=~is_known)
+
+
 def last_places(keys: KeyArray, by_age: Positions | None = None) -> Positions:
     """Return the last place of each key, in any order; `by_age` lists places, oldest first."""
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)

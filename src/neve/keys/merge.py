@@ -13,7 +13,8 @@ higher level and partition, the rows in memory. Ascending:
    enough rows for a window are held. So a file is not opened before its keys are reached.
 3. Rows up to the nearest key are complete: take them from all pieces as one window. All unread rows
    come after them.
-4. Sort the rows of a window once, unless its pieces follow each other without overlap.
+4. Sort the rows of a window once, unless its pieces follow each other without overlap, or take
+   turns in long stretches: then no row is copied.
 
 Descending is the same from the other end.
 
@@ -50,6 +51,10 @@ SORTED_BYTES_MAX: Final = 256 << 20
 _ROWS_PER_PIECE: Final = 64
 # Pieces that follow each other are joined when they have fewer rows than this on average.
 _SMALL_ROWS: Final = 4_096
+# Cutting blocks into stretches of this many rows is faster than sorting and copying these. A few
+# may be shorter.
+_STRETCH_ROWS: Final = 1_024
+_SHORT_STRETCHES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,11 +375,12 @@ def _arranged(blocks: Sequence[Block]) -> Iterator[tuple[list[Block], Positions 
     The order is None when they are sorted already.
     """
     ascending = sorted(blocks, key=lambda block: (block[1].at(0),))
-    if _are_apart(ascending):
-        if sum(len(keys) for _, keys in ascending) < _SMALL_ROWS * len(ascending):
-            yield ascending, None
+    stretches = ascending if _are_apart(ascending) else _stretches(ascending)
+    if stretches is not None:
+        if sum(len(keys) for _, keys in stretches) < _SMALL_ROWS * len(stretches):
+            yield stretches, None
         else:
-            yield from (([block], None) for block in ascending)
+            yield from (([block], None) for block in stretches)
     elif sum(rows.nbytes for rows, _ in ascending) <= SORTED_BYTES_MAX:
         yield ascending, merged_order([keys for _, keys in ascending])
     else:
@@ -394,6 +400,35 @@ def _are_apart(ascending: Sequence[Block]) -> bool:
     pairs = pairwise(keys for _, keys in ascending)
     # Tuples: all keys are of one kind, which their static type does not say.
     return all((left.at(-1),) < (right.at(0),) for left, right in pairs)
+
+
+def _stretches(blocks: Sequence[Block]) -> list[Block] | None:
+    """Cut blocks that alternate in long stretches into these, ascending; None if they are short.
+
+    The next stretch is what the block with the smallest key has below all other blocks.
+    """
+    left = list(blocks)
+    heap = [(block[1].at(0), number) for number, block in enumerate(blocks)]
+    heapq.heapify(heap)
+    found: list[Block] = []
+    row_count = 0
+    # Ends with the blocks, or soon after the stretches become short.
+    while heap:
+        number = heap[0][1]
+        rows, keys = left[number]
+        heapq.heappop(heap)
+        place = len(keys)
+        if heap and not (keys.at(-1),) < (heap[0][0],):
+            place = keys.count_below(heap[0][0], inclusive=False)
+            if not place:
+                return None  # a key occurs twice, which sorting reports
+            left[number] = _between((rows, keys), place, len(keys))
+            heapq.heappush(heap, (keys.at(place), number))
+        found.append(_between((rows, keys), 0, place))
+        row_count += place
+        if row_count < _STRETCH_ROWS * (len(found) - _SHORT_STRETCHES):
+            return None
+    return found
 
 
 def _joined(blocks: Sequence[Block], order: Positions | None) -> Block:

@@ -65,6 +65,8 @@ def check_edit(version: Version | None, edit: VersionEdit) -> None:
         _check_place(vector.path, "deletes/")
     for file in edit.added:
         check_file(file)
+    for file in edit.deletes_added:
+        _check_place(file.path, "deletes/")
 
 
 def check_file(file: DataFile) -> None:

@@ -10,6 +10,10 @@ to current, everything committed in between is older:
     rows that a rollback       are looked up like rows of files added in between
     brought back
 
+In a table with an order column, "older" is decided row by row: of the proposal's row and one that
+was committed in between, the one with the smaller order value is marked, also when that is the
+proposal's own. A row that is older than a delete in between is marked too.
+
 A rewrite (compaction) does not write newer rows, it moves old ones:
 
     rows of its inputs that    are marked in its outputs, found by key
@@ -34,7 +38,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.errors import Conflict
-from neve.model.data_file import DataFile, VectorRef, WalSegmentRef
+from neve.model.data_file import DataFile, FileFormat, VectorRef, WalSegmentRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.model.version_summary import VersionChange, shown_counters
 
@@ -61,6 +65,16 @@ class RowLookup(Protocol):
         """Write whole vectors by data file path; return where each is."""
         ...
 
+    def older_rows(
+        self, own: DataFile, other: DataFile, schema_id: int
+    ) -> tuple[BitMap64, BitMap64]:
+        """Compare the live rows of both that have one key, by the order of a schema.
+
+        Return the positions of own rows that are older, and those of the other's rows that are not
+        newer. Either may be a file of remembered deletes.
+        """
+        ...
+
 
 WriteVectors = Callable[[Mapping[str, BitMap64]], Mapping[str, VectorRef]]
 """Writes whole vectors by data file path; returns where each is."""
@@ -80,6 +94,16 @@ class Proposal:
     """Keys of the rows it adds or deletes; none for a rewrite. Used when others were first."""
     moved: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     """By path of a removed file, the added files that hold its rows; without an entry, all."""
+    deletes_added: tuple[DataFile, ...] = ()
+    """Deletes to remember."""
+    deletes_removed: tuple[str, ...] = ()
+    is_ordered: bool = False
+    """Whether order columns decide which of two rows is newer, instead of the order of commits."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes no file."""
+        return not (self.added or self.removed or self.marked or self.deletes_added)
 
     @classmethod
     def of_rows(
@@ -90,6 +114,8 @@ class Proposal:
         marked: Mapping[str, BitMap64],
         keys: Sequence[Keys],
         wal_segments: tuple[WalSegmentRef, ...] = (),
+        deletes: tuple[DataFile, ...] = (),
+        is_ordered: bool = False,
     ) -> "Proposal":
         """Propose rows, and the older rows that they supersede, on a Version.
 
@@ -97,7 +123,7 @@ class Proposal:
         the commit marks and removes.
         """
         operation = Operation.APPEND
-        if marked:
+        if marked or not added:
             has_rows = any(file.row_count for file in added)
             operation = Operation.OVERWRITE if has_rows else Operation.DELETE
         facts = VersionFacts(
@@ -108,7 +134,15 @@ class Proposal:
             summary=shown_counters(VersionChange(number=0, added=added).counters()),
             wal_segments=wal_segments,
         )
-        return cls(base=base.number, facts=facts, added=tuple(added), marked=marked, keys=keys)
+        return cls(
+            base=base.number,
+            facts=facts,
+            added=tuple(added),
+            marked=marked,
+            keys=keys,
+            deletes_added=deletes,
+            is_ordered=is_ordered,
+        )
 
     @property
     def is_rewrite(self) -> bool:
@@ -139,13 +173,18 @@ def rebase(
         if path in current.files and path not in base.files
     ]
     _refuse_void(proposal, current, new_files)
+    own = {file.path for file in proposal.added}
     marked = {
         path: positions
         for path, positions in proposal.marked.items()
-        if path in current.files or proposal.is_rewrite
+        if path in current.files or path in own
     }
     if proposal.is_rewrite:
         _carry_marks_to_outputs(proposal, base, current, lookup, marked)
+    elif proposal.is_ordered:
+        unseen = [*new_files, *_restored_files(proposal, base, current, lookup, touched)]
+        deletes = [file for path, file in current.deletes.items() if path not in base.deletes]
+        _mark_older(proposal, [*unseen, *deletes], lookup, marked)
     else:
         unseen = [*new_files, *_restored_files(proposal, base, current, lookup, touched)]
         _follow_rewritten_files(proposal, base, unseen, lookup, marked)
@@ -182,6 +221,8 @@ def complete(
         ),
         removed=proposal.removed,
         vectors={path: ref for path, ref in refs.items() if path not in added},
+        deletes_added=proposal.deletes_added,
+        deletes_removed=proposal.deletes_removed,
     )
 
 
@@ -251,6 +292,22 @@ def _mark_keys(
     for file in unseen:
         for keys in proposal.keys:
             _mark(marked, file, lookup.positions_of(file, keys))
+
+
+def _mark_older(
+    proposal: Proposal, unseen: list[DataFile], lookup: RowLookup, marked: dict[str, BitMap64]
+) -> None:
+    """Mark the older one of each two rows: the proposal's, or one that it has not seen."""
+    schema_id = proposal.facts.schema_id
+    for own in (*proposal.added, *proposal.deletes_added):
+        for other in unseen:
+            if own.key_min > other.key_max or other.key_min > own.key_max:
+                continue
+            lost, won = lookup.older_rows(own, other, schema_id)
+            if own.format is not FileFormat.REMEMBERED:
+                _mark(marked, own, lost)
+            if other.format is not FileFormat.REMEMBERED:
+                _mark(marked, other, won)
 
 
 def _carry_marks_to_outputs(

@@ -483,7 +483,7 @@ def _plan_is_stale() -> Conflict:
 
 
 def paths_of(version: Version) -> set[str]:
-    """Return every file that a Version reaches: data files and the files of their vectors."""
-    paths = set(version.files)
+    """Return every file that a Version reaches: data files, vectors, remembered deletes."""
+    paths = {*version.files, *version.deletes}
     paths.update(file.vector.path for file in version.files.values() if file.vector is not None)
     return paths

@@ -215,7 +215,15 @@ class TableVersions(VersionReader):
             assert file.first_row_id is not None
             next_row_id = max(next_row_id, file.first_row_id + file.row_count)
             added.append(file)
-        return replace(edit, added=tuple(added), facts=replace(edit.facts, timestamp_ms=now_ms))
+        # A merged file has the time of its newest delete.
+        deletes = tuple(
+            file
+            if file.commit_ms_max
+            else replace(file, commit_ms_min=now_ms, commit_ms_max=now_ms)
+            for file in edit.deletes_added
+        )
+        facts = replace(edit.facts, timestamp_ms=now_ms)
+        return replace(edit, added=tuple(added), deletes_added=deletes, facts=facts)
 
     def committed_before(self, change: HeadChange) -> Committed | None:
         """Return the outcome of this batch or job if it is already committed.

@@ -2,7 +2,8 @@
 
     form     file status   holds
     ─────    ───────────   ──────────────────────────────────────────────────────────────
-    STATE    0 existing    every fact of every file of the version, in its order
+    STATE    0 existing    every fact of every file of the version, in its order, and after them
+                           those of its remembered deletes, which have their own file format
     EDIT     2 deleted     path of a file that the version no longer has
              0 existing    path and new vector of a file that stays
              1 added       every fact of a new file
@@ -52,7 +53,7 @@ from neve.model.data_file import (
     WalSegmentRef,
 )
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
-from neve.storage.table_paths import check_path
+from neve.storage.table_paths import check_path, is_remembered
 
 _INT32_BITS: Final = 31
 _UINT32_BITS: Final = 32
@@ -82,7 +83,7 @@ def check_version_fits(version: Version) -> None:
                 f"{what} lists the file {file.path!a} as {path!a}",
                 hint="Key the files of a version by their paths",
             )
-    _check_files(version.files.values())
+    _check_files((*version.files.values(), *version.deletes.values()))
 
 
 def check_edit_fits(edit: VersionEdit) -> None:
@@ -90,14 +91,15 @@ def check_edit_fits(edit: VersionEdit) -> None:
     what = f"the edit of version {edit.base}"
     _check_numbers(what, _INT64_BITS, base=edit.base, number=edit.base + 1)
     _check_facts(what, edit.facts)
-    for path in (*edit.removed, *edit.vectors):
+    for path in (*edit.removed, *edit.vectors, *edit.deletes_removed):
         check_path(path)
     for path, vector in edit.vectors.items():
         check_path(vector.path)
         _check_vector(path, vector)
-    _check_files(edit.added)
-    _check_named_once("removes", edit.removed)
-    _check_named_once("adds", [file.path for file in edit.added])
+    added = (*edit.added, *edit.deletes_added)
+    _check_files(added)
+    _check_named_once("removes", (*edit.removed, *edit.deletes_removed))
+    _check_named_once("adds", [file.path for file in added])
 
 
 def _check_facts(what: str, facts: VersionFacts) -> None:
@@ -224,7 +226,7 @@ def encode_version(version: Version) -> bytes:
         manifest.form = mrub_pb2.FORM_STATE
         manifest.next_row_id = version.next_row_id
         manifest.first_row_id = version.first_row_id
-        for file in version.files.values():
+        for file in (*version.files.values(), *version.deletes.values()):
             _add_file(manifest, file, _Status.EXISTING)
     return encode_mrub(manifest)
 
@@ -235,7 +237,7 @@ def encode_edit(edit: VersionEdit) -> bytes:
     with _refusing_what_protobuf_cannot_hold():
         manifest = manifest_of(edit.facts, number=edit.base + 1, parent=edit.base or None)
         manifest.form = mrub_pb2.FORM_EDIT
-        for path in edit.removed:
+        for path in (*edit.removed, *edit.deletes_removed):
             manifest.data_files.add(path=path, status=_Status.DELETED)
         for path, vector in edit.vectors.items():
             manifest.data_files.add(
@@ -245,7 +247,7 @@ def encode_edit(edit: VersionEdit) -> bytes:
                 dv_length=vector.length,
                 dv_cardinality=vector.cardinality,
             )
-        for file in edit.added:
+        for file in (*edit.added, *edit.deletes_added):
             _add_file(manifest, file, _Status.ADDED)
     return encode_mrub(manifest)
 
@@ -264,7 +266,12 @@ def decode_version(frame: bytes, *, path: str) -> Version:
         number=manifest.snapshot_id,
         parent=_parent_of(manifest),
         facts=_facts_of(manifest, path),
-        files=files,
+        files={
+            path: file for path, file in files.items() if file.format is not FileFormat.REMEMBERED
+        },
+        deletes={
+            path: file for path, file in files.items() if file.format is FileFormat.REMEMBERED
+        },
         next_row_id=manifest.next_row_id,
         first_row_id=manifest.first_row_id,
     )
@@ -276,12 +283,15 @@ def decode_version(frame: bytes, *, path: str) -> Version:
 def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
     """Read an edit; raises Corruption naming `path`, the place of the frame."""
     found = read_edit(frame, path=path)
+    added = [_file_of(ref, path) for ref in found.added]
     edit = VersionEdit(
         base=found.base,
         facts=found.facts,
-        added=tuple(_file_of(ref, path) for ref in found.added),
-        removed=found.removed,
+        added=tuple(file for file in added if file.format is not FileFormat.REMEMBERED),
+        removed=tuple(each for each in found.removed if not is_remembered(each)),
         vectors=found.vectors,
+        deletes_added=tuple(file for file in added if file.format is FileFormat.REMEMBERED),
+        deletes_removed=tuple(filter(is_remembered, found.removed)),
     )
     with _damage_at(path):
         check_edit_fits(edit)

@@ -230,7 +230,8 @@ class VersionReader:
             return None
         version = decode_version(full, path=f"{self._path}/{key}")
         check_version(version)
-        check_references(version.facts, version.files.values(), _exists_in(session))
+        files = (*version.files.values(), *version.deletes.values())
+        check_references(version.facts, files, _exists_in(session))
         return version
 
     def edit_in(self, session: Session, number: int) -> VersionEdit:

@@ -96,6 +96,30 @@ class BatchIndex:
                     return position
         return None
 
+    def find_many(self, keys: KeyArray, *, before: int | None = None) -> Positions:
+        """Return the newest position of the word of each key, lower than `before`; -1 for none.
+
+        Two keys may have one word, see `is_exact`: compare the real keys, and use `find` for those
+        that differ.
+        """
+        words = self._words(keys)
+        found = np.full(len(words), -1, np.int64)
+        for run in reversed(self._runs):
+            open_places = np.flatnonzero(found < 0)
+            if not len(open_places):
+                break
+            wanted = words[open_places]
+            at = np.searchsorted(run.words, wanted, side="right") - 1
+            while before is not None:
+                # Older rows of the same word come just before.
+                is_late = (at >= 0) & (run.words[at] == wanted) & (run.positions[at] >= before)
+                if not is_late.any():
+                    break
+                at[is_late] -= 1
+            is_hit = (at >= 0) & (run.words[at] == wanted)
+            found[open_places[is_hit]] = run.positions[at[is_hit]]
+        return found
+
     def _words(self, keys: KeyArray) -> Words:
         if self.is_exact and self._width is not None:
             return exact_words(keys, width=self._width)

@@ -6,13 +6,15 @@ whole. A lock keeps two readers from building the same index twice.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, cast
 
+import numpy as np
 import pyarrow as pa
 
+from neve.keys.arrays import Positions, key_at, same_keys
 from neve.keys.columns import KeyArray
 from neve.memtable.batch_index import BatchIndex
 from neve.memtable.found_row import DELETED, BatchRow, Deleted, GivenColumns
@@ -99,13 +101,52 @@ class BatchJournal:
     def find_at(self, key: bytes, sequence: int) -> tuple[int, BatchRow | Deleted] | None:
         """Return the newest change of a key up to a sequence, with its own sequence."""
         index = self._current_index()
+        before = self._end_of(sequence, index)
+        return self._change(index.find(key, self._key_at, before=before))
+
+    def find_many(self, keys: KeyArray, sequence: int) -> Positions:
+        """Return the position of the newest change of each key up to a sequence; -1 for none."""
+        index = self._current_index()
+        before = self._end_of(sequence, index)
+        found = index.find_many(keys, before=before)
+        if index.is_exact:
+            return found
+        hits = np.flatnonzero(found >= 0)
+        for batch, places in self.by_batch(found[hits]):
+            there = batch.keys.take(found[hits[places]] - batch.first_position)
+            is_other = ~same_keys(there, keys.take(hits[places]))
+            for place in hits[places[is_other]].tolist():
+                position = index.find(key_at(keys, place), self._key_at, before=before)
+                found[place] = -1 if position is None else position
+        return found
+
+    def sequence_of(self, position: int) -> int:
+        """Return the sequence of the change at a position; 0 for -1."""
+        if position < 0:
+            return 0
+        batch = self._batch_of(position)
+        return batch.first_sequence + position - batch.first_position
+
+    def by_batch(self, positions: Positions) -> Iterator[tuple[KeyedBatch, Positions]]:
+        """Yield the batches of positions, and which of the positions are in each."""
+        if not len(positions):
+            return
+        batches = np.searchsorted(np.array(self._first_positions), positions, side="right") - 1
+        order = np.argsort(batches, kind="stable")
+        cuts = np.flatnonzero(np.diff(batches[order])) + 1
+        for places in np.split(order, cuts):
+            yield self.batches[batches[places[0]]], places
+
+    def _end_of(self, sequence: int, index: BatchIndex) -> int | None:
+        """Return the position after the last change up to a sequence; None for all."""
         at = bisect_right(self._first_sequences, sequence, hi=index.batch_count) - 1
         if at < 0:
-            return None
+            return 0
         batch = self.batches[at]
+        if at == index.batch_count - 1 and sequence >= batch.last_sequence:
+            return None
         last = min(sequence, batch.last_sequence)
-        before = batch.first_position + last - batch.first_sequence + 1
-        return self._change(index.find(key, self._key_at, before=before))
+        return batch.first_position + last - batch.first_sequence + 1
 
     def _current_index(self) -> BatchIndex:
         index = self._index

@@ -21,18 +21,20 @@ One writer at a time, any number of readers, no lock between them:
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 
 from neve.errors import Closed, InvalidArgument
+from neve.keys.arrays import Positions, key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.memtable.batch_index import INDEX_ROW_BYTES
-from neve.memtable.batch_journal import BatchJournal
-from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
+from neve.memtable.batch_journal import BatchJournal, KeyedBatch
+from neve.memtable.found_row import DELETED, BatchRow, Deleted, Found, GivenColumns
 from neve.memtable.memtable_view import MemtableView, RowChange, visible_change
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
@@ -44,6 +46,17 @@ _OVERWRITE_BYTES: Final = 184
 # Memory of Arrow objects around the buffers of a batch.
 _BATCH_BYTES: Final = 1024
 _COLUMN_BYTES: Final = 512
+
+
+class FoundMany(NamedTuple):
+    """The newest changes of many keys, by their place."""
+
+    single: Mapping[int, bytes | Deleted]
+    """Rows put one by one, encoded, and deletes."""
+    positions: Positions
+    """In batches; -1 for none."""
+    by_batch: Callable[[Positions], Iterator[tuple[KeyedBatch, Positions]]]
+    """Yields the batches of positions, and which of them are in each."""
 
 
 class Memtable:
@@ -64,8 +77,10 @@ class Memtable:
         "_width",
         "applied",
         "byte_count",
+        "deleted_orders",
         "is_frozen",
         "row_readers",
+        "since_version",
     )
 
     def __init__(
@@ -85,6 +100,10 @@ class Memtable:
         self._view: MemtableView | None = None
         self.applied: dict[str, int] = {}
         """The last batch of each application whose rows are here; replaced whole."""
+        self.deleted_orders: Final[dict[bytes, bytes]] = {}
+        """By key, how new its last delete is, in a table with an order; used by the writer only."""
+        self.since_version = 0
+        """The Version that was shown when it began: its rows were compared with that one."""
         # filled by readers, each by one step: readers of single rows of a batch, by its identity
         self.row_readers: Final[dict[int, Callable[[int], dict[str, object]]]] = {}
         # used by the writer only: a key for each change that a newer one hides
@@ -172,9 +191,19 @@ class Memtable:
         assert rows.schema.equals(self._schema.arrow_schema), "rows are normalized"
         self._append(first_sequence, keys, rows, given)
 
-    def delete_batch(self, first_sequence: int, keys: KeyArray) -> None:
-        """Apply the deletes of many keys; key i has sequence `first_sequence + i`."""
+    def delete_batch(
+        self, first_sequence: int, keys: KeyArray, orders: pa.LargeBinaryArray | None = None
+    ) -> None:
+        """Apply the deletes of many keys; key i has sequence `first_sequence + i`.
+
+        `orders` say how new each delete is, in a table with an order.
+        """
         self._append(first_sequence, keys, None)
+        if orders is not None:
+            # One step for all: later changes of these keys are compared one by one.
+            known = cast("list[bytes]", orders.to_pylist())
+            self.deleted_orders.update(zip(key_objects(keys), known, strict=True))
+            self.byte_count += keys.nbytes + orders.nbytes + _NEW_KEY_BYTES * len(keys)
 
     def note_applied(self, sequence: int, application: str, batch: int) -> None:
         """Note that the rows before this sequence are a batch of an application."""
@@ -227,6 +256,27 @@ class Memtable:
         if found is None or (change is not None and change[0] > found[0]):
             return None if change is None else change[1]
         return found[1]
+
+    def find_many(self, keys: KeyArray, sequence: int) -> "FoundMany":
+        """Return the newest changes of many keys up to a sequence.
+
+        Raises InvalidArgument for a sequence whose changes were reclaimed.
+        """
+        rows, journal = self._rows, self._journal
+        single: dict[int, bytes | Deleted] = {}
+        positions = np.full(len(keys), -1, np.int64)
+        if journal.batches:
+            positions = journal.find_many(keys, sequence)
+        if rows:
+            # A loop over the keys: each is one dict lookup.
+            for place, change in enumerate(map(rows.get, key_objects(keys))):
+                seen = visible_change(change, sequence)
+                if seen is not None and seen[0] > journal.sequence_of(int(positions[place])):
+                    single[place] = seen[1]
+                    positions[place] = -1
+        if sequence < self._reclaimed:
+            self._check_held(sequence)
+        return FoundMany(single=single, positions=positions, by_batch=journal.by_batch)
 
     def pin(self, sequence: int) -> bool:
         """Keep what a reader at this sequence sees until `unpin`; pins are counted.

@@ -107,6 +107,11 @@ class MemtableView:
             return changes.keys
         return changes.keys.filter(pa.array(changes.is_live))
 
+    def deleted_keys(self) -> KeyArray:
+        """Return the keys whose newest change is a delete."""
+        changes = self._sorted_changes()
+        return changes.keys.filter(pa.array(~changes.is_live))
+
     def live(self) -> pa.Table:
         """Return the newest row of each key that is not deleted, ascending by key."""
         with self._lock:

@@ -20,6 +20,8 @@ class FileFormat(IntEnum):
 
     COLUMNAR = 0
     DUAL = 1
+    REMEMBERED = 2
+    """Not rows: deleted keys, see `neve.sstable.remembered_deletes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,15 @@ class MergeFunction(StrEnum):
     BOOL_AND = "bool_and"
     BOOL_OR = "bool_or"
 
+    @property
+    def takes_any_order(self) -> bool:
+        """Whether the order in which values come makes no difference."""
+        return self not in {
+            MergeFunction.LAST,
+            MergeFunction.LAST_NON_NULL,
+            MergeFunction.FIRST,
+        }
+
     def fits(self, kind: TypeKind) -> bool:
         """Return whether values of this kind can be folded."""
         match self:

@@ -135,6 +135,8 @@ class Version:
     next_row_id: int = 0
     first_row_id: int = 0
     """The parent's next row id: where the ids of this version's rows begin."""
+    deletes: Mapping[str, DataFile] = field(default_factory=dict)
+    """Files of remembered deletes by path, oldest first; only a table with an order has any."""
     _order: tuple[Mapping[str, DataFile], FileOrder] | None = field(
         default=None, compare=False, repr=False
     )
@@ -165,6 +167,16 @@ class VersionEdit:
     removed: tuple[str, ...] = ()
     vectors: Mapping[str, VectorRef] = field(default_factory=dict)
     """Whole vectors of files that stay, as they are after the edit."""
+    deletes_added: tuple[DataFile, ...] = ()
+    """Files of remembered deletes."""
+    deletes_removed: tuple[str, ...] = ()
+
+    @property
+    def changes_files(self) -> bool:
+        """Whether the next Version has other files or vectors."""
+        return bool(
+            self.added or self.removed or self.vectors or self.deletes_added or self.deletes_removed
+        )
 
 
 def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
@@ -195,6 +207,14 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
         files[file.path] = file
         if file.first_row_id is not None:
             next_row_id = max(next_row_id, file.first_row_id + file.row_count)
+    deletes = {} if version is None else _copied(version.deletes)
+    for path in edit.deletes_removed:
+        if deletes.pop(path, None) is None:
+            raise Corruption(f"version {number} removes deletes that are not there", path=path)
+    for file in edit.deletes_added:
+        if file.path in deletes:
+            raise Corruption(f"version {number} adds deletes twice", path=file.path)
+        deletes[file.path] = file
     order = FileOrder() if version is None else version.key_order
     return Version(
         number=number,
@@ -203,6 +223,7 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
         files=files,
         next_row_id=next_row_id,
         first_row_id=0 if version is None else version.next_row_id,
+        deletes=deletes,
         _order=(files, order.after(removed, edit.added)),
     )
 

@@ -30,6 +30,14 @@ WAL_SYNC_SECONDS = Metric("neve.wal.sync_seconds", "seconds", "time spent in syn
 WAL_ROTATIONS = Metric("neve.wal.rotations", "logs", "logs closed because they were full")
 WAL_RECYCLED = Metric("neve.wal.recycled", "logs", "logs started in the file of an older one")
 WAL_DELETED = Metric("neve.wal.deleted", "logs", "logs deleted because nothing needs them")
+CHANGES_IGNORED = Metric(
+    "neve.engine.changes_ignored", "changes", "changes that were older than what the table had"
+)
+CHANGES_TIED = Metric(
+    "neve.engine.changes_tied",
+    "changes",
+    "changes replaced by a later one of their call with the same order and other values",
+)
 FLUSHES = Metric("neve.engine.flushes", "memtables", "memtables flushed to data files")
 FLUSHED_ROWS = Metric("neve.engine.flushed_rows", "rows", "changes that flushes wrote to files")
 FLUSH_SECONDS = Metric("neve.engine.flush_seconds", "seconds", "time spent in flushes")
@@ -61,6 +69,8 @@ SSTABLE_GROUPS_DECODED = Metric(
 )
 
 ALL_METRICS = (
+    CHANGES_IGNORED,
+    CHANGES_TIED,
     WAL_BATCHES,
     WAL_ROWS,
     WAL_BYTES,

@@ -19,11 +19,16 @@ each file once:
     7         60
 
 Vectors of one file only grow from commit to commit of a group: a rollback is a group of its own.
+
+Rows in memory that no commit has yet are planned as the commit that would follow: it removes the
+rows of files whose keys they have, by position.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from pyroaring import BitMap64
 
 from neve.model.data_file import DataFile
 from neve.model.version import EXPIRED_ROWS, Operation, Version, VersionEdit
@@ -42,14 +47,17 @@ class ChangedFile:
     file: DataFile
     without: DataFile | None = None
     """The same file on the other side of the commit; None: it does not exist there."""
+    replaced: BitMap64 | None = None
+    """Instead of another vector: the positions of live rows that rows in memory replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitChanges:
-    """What one commit did to rows."""
+    """What one commit did to rows, or what the rows in memory do."""
 
-    version: int
-    timestamp_ms: int
+    version: int | None
+    """None, like the time: nothing is committed yet."""
+    timestamp_ms: int | None
     taken: tuple[ChangedFile, ...]
     """Files with rows that the Version before has."""
     brought: tuple[ChangedFile, ...]
@@ -104,6 +112,20 @@ def _marks(commit: CommitChanges) -> tuple[int, int]:
             rows += count
             size += count * each.file.file_bytes // each.file.row_count
     return rows, size
+
+
+def plan_live_changes(version: Version, replaced: Mapping[str, BitMap64]) -> CommitChanges:
+    """Return what rows in memory do to a Version, whose rows they replace or delete, by path."""
+    return CommitChanges(
+        version=None,
+        timestamp_ms=None,
+        taken=tuple(
+            ChangedFile(version.files[path], replaced=positions)
+            for path, positions in replaced.items()
+        ),
+        brought=(),
+        drops_equal=False,
+    )
 
 
 def plan_changes(before: Version | None, edit: VersionEdit, after: Version) -> CommitChanges | None:

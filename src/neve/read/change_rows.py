@@ -23,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.keys.arrays import Flags, Positions
+from neve.keys.arrays import Flags, Positions, key_at
 from neve.keys.merge import Block, LoadBlock, Source
 from neve.keys.order import RowKeys, SortKey, merged_order, order_of
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
-from neve.read.memory_rows import keys_of
+from neve.read.memory_rows import MemoryRows, keys_of
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import positions_in
 from neve.table.file_set import FileAccess
@@ -51,8 +52,8 @@ class _Shared:
     """Rows of files that several commits mark, all of them by key."""
 
     block: Block
-    places: Mapping[str, Positions]
-    """By path: the place in the block of each marked row, by its position in the file."""
+    places: Mapping[str, tuple[Positions, Positions]]
+    """By path: the positions of marked rows in the file, and their places in the block."""
 
 
 class ChangeRows:
@@ -101,6 +102,14 @@ class ChangeRows:
             runs.append([(self._sort_key(nearest), partial(iter, [load]))])
         return runs
 
+    def run_in_memory(self, memory: MemoryRows) -> list[Source]:
+        """Return the live rows in memory, which ascend by key."""
+        run: list[Source] = []
+        for rows, keys in memory.parts(KeyRange()):
+            block = rows, keys_of(keys, self.context.words)
+            run.append((self._sort_key(key_at(keys, 0)), partial(_loaded, block)))
+        return run
+
     def _source(self, changed: ChangedFile) -> Source:
         return self._sort_key(changed.file.key_min), partial(self._blocks, changed)
 
@@ -140,16 +149,15 @@ class ChangeRows:
 
     def _flags(self, changed: ChangedFile) -> Flags | None:
         """One flag per row of the file, true for those that changed; None: all of them did."""
-        file, other = changed.file, changed.without
-        if other is None:
-            return self._access.keep_mask(file)
+        file, other, positions = changed.file, changed.without, changed.replaced
+        if positions is None:
+            if other is None:
+                return self._access.keep_mask(file)
+            # Marked by the other vector, and not by its own.
+            positions = self._marked(other) - self._marked(file)
         flags = np.zeros(file.row_count, np.bool_)
-        flags[self._marked_since(file, other)] = True
+        flags[positions_in(positions)] = True
         return flags
-
-    def _marked_since(self, file: DataFile, other: DataFile) -> Positions:
-        """Return the positions that the other vector of a file marks, and its own does not."""
-        return positions_in(self._marked(other) - self._marked(file))
 
     def _marked(self, file: DataFile) -> BitMap64:
         return self._access.marked(file) or BitMap64()
@@ -177,24 +185,26 @@ class ChangeRows:
             self._shared = self._read_shared()
         taken: list[Positions] = []
         for each, wanted in changed:
-            path = each.file.path
-            marked = positions_in(self._all_marks(path))
-            taken.append(self._shared.places[path][np.searchsorted(marked, positions_in(wanted))])
-        places = np.sort(np.concatenate(taken))
+            positions, places = self._shared.places[each.file.path]
+            taken.append(places[np.searchsorted(positions, positions_in(wanted))])
+        # Those of each file ascend already: a stable sort only merges them.
+        chosen = np.sort(np.concatenate(taken), kind="stable")
         rows, keys = self._shared.block
-        keys = keys.taken(places)
-        merged_order([keys])  # no key occurs twice
-        return (rows.take(places), keys) if len(places) else None
+        keys = keys.taken(chosen)
+        if not keys.ascends():
+            merged_order([keys])  # raises: a key occurs twice
+        return (rows.take(chosen), keys) if len(chosen) else None
 
     def _read_shared(self) -> _Shared:
         rows, parts = self._read_together(self._often.values())
         order, _ = order_of(parts)
         place_of = np.empty(len(order), np.int64)
         place_of[order] = np.arange(len(order))
-        counts = [len(self._all_marks(path)) for path in self._often]
-        places = np.split(place_of, np.cumsum(counts)[:-1])
+        positions = [positions_in(self._all_marks(path)) for path in self._often]
+        places = np.split(place_of, np.cumsum([len(each) for each in positions])[:-1])
         block = rows.take(order), RowKeys.joined(parts).taken(order)
-        return _Shared(block, dict(zip(self._often, places, strict=True)))
+        both = zip(positions, places, strict=True)
+        return _Shared(block, dict(zip(self._often, both, strict=True)))
 
     def _joint_block(self, files: Sequence[ChangedFile]) -> Block | None:
         """Read all changed rows of small files at once."""
@@ -248,6 +258,10 @@ class _Piece:
         if self.count * _FEW < rows.num_rows:
             return rows.take(np.flatnonzero(self.chosen))
         return rows.filter(pa.array(self.chosen))
+
+
+def _loaded(block: Block) -> list[LoadBlock]:
+    return [lambda: block]
 
 
 def _joint(small: Sequence[ChangedFile]) -> Iterator[list[ChangedFile]]:

@@ -13,6 +13,9 @@ For each commit, in the order of commits:
 3. For an update the row before comes first. After a rollback, equal rows are left out.
 4. In a table whose rows expire, one more column says of each delete whether the row had expired.
 
+Live changes are those of a commit that is not made yet: it would add the rows in memory, and remove
+the rows of files with keys that were written or deleted. Version and time of them are NULL.
+
 CHANGES-1  Within a commit, rows are ordered by key.
 CHANGES-2  No window holds more than a block of rows of each run, and one of small blocks, for any
     commit.
@@ -38,6 +41,7 @@ from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.read.change_plan import CommitChanges
 from neve.read.change_rows import ChangeRows
+from neve.read.memory_rows import MemoryRows
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -53,16 +57,16 @@ _GATHERED_BYTES: Final = 8 << 20
 _Codes = npt.NDArray[np.int8]
 
 
-def feed_schema(schema: TableSchema) -> pa.Schema:
+def feed_schema(schema: TableSchema, *, live: bool = False) -> pa.Schema:
     """Return the columns of a feed: those of the table, and those that say what happened.
 
-    They are three, and a fourth where rows expire. Raises SchemaMismatch when the table has a
-    column of such a name.
+    They are three, and a fourth where rows expire. Version and time are NULL for live changes
+    only. Raises SchemaMismatch when the table has a column of such a name.
     """
     added: list[ArrowField] = [
         pa.field(CHANGE_TYPE, pa.string(), nullable=False),
-        pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
-        pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field(COMMIT_VERSION, pa.int64(), nullable=live),
+        pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC"), nullable=live),
     ]
     if schema.rules.ttl is not None:
         added.append(pa.field(EXPIRED, pa.bool_(), nullable=False))
@@ -76,11 +80,18 @@ def feed_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([*schema.arrow_schema, *added])
 
 
-def change_batches(commit: CommitChanges, rows: ChangeRows) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of one commit, by key; no batch is empty."""
+def change_batches(
+    commit: CommitChanges, rows: ChangeRows, schema: pa.Schema, *, memory: MemoryRows | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of one commit, by key, in the schema of a feed; no batch is empty.
+
+    `memory` has rows that it adds, beside those of files.
+    """
     taken, brought = rows.runs(commit.taken), rows.runs(commit.brought)
+    if memory is not None:
+        brought.append(rows.run_in_memory(memory))
     codec = rows.context.codec if commit.drops_equal else None
-    labels = _Labels(commit, feed_schema(rows.context.schema))
+    labels = _Labels(commit, schema)
     with closing(ordered_windows([*taken, *brought])) as windows:
         joined = (part for window in windows for part in _joined(window, len(taken), codec))
         labelled = (labels.on(table, codes) for table, codes in joined)

@@ -8,6 +8,9 @@ key in all older ones, and in every file.
     joined     keys  a b d   rows  a b
 """
 
+from collections.abc import Iterator
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +26,9 @@ from neve.model.write_batch import SEQUENCE_MAX
 from neve.table.partial_merge import merged_on
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_view import TableView
+
+MEMORY_ROWS: Final = 65_536
+"""Rows in memory are returned in batches of this many."""
 
 
 class MemoryRows:
@@ -55,6 +61,10 @@ class MemoryRows:
                 found.append(keys.slice(inside.start, inside.stop - inside.start))
         return found
 
+    def changed_keys(self) -> list[KeyArray]:
+        """Return all keys that were written or deleted, each array ascending."""
+        return [view.keys() for view, _ in self._views]
+
     def live_count(self, wanted: KeyRange) -> int:
         """Count the live rows with keys in a range, without decoding any."""
         spans = (_span(keys, wanted) for keys, _ in self._unhidden_keys())
@@ -69,6 +79,14 @@ class MemoryRows:
         rows, keys = self._joined
         start, stop = _span(keys, wanted)
         return rows.slice(start, stop - start), keys.slice(start, stop - start)
+
+    def parts(self, wanted: KeyRange) -> Iterator[tuple[pa.Table, KeyArray]]:
+        """Yield the same in parts, ascending."""
+        found = self.live(wanted)
+        if found is not None:
+            rows, keys = found
+            for start in range(0, len(keys), MEMORY_ROWS):
+                yield rows.slice(start, MEMORY_ROWS), keys.slice(start, MEMORY_ROWS)
 
     def _unhidden_keys(self) -> list[tuple[KeyArray, Flags | None]]:
         """Return for each view the keys of live rows that no newer one hides, and which rows."""
@@ -118,6 +136,7 @@ class MemoryRows:
             view.live_keys(),
             stale,
             schema=table.context.schema,
+            rules=memtable.schema.rules,
         )
 
 

@@ -148,7 +148,6 @@ def _shown_key(key: bytes) -> str:
     return text if len(key) <= _SHOWN_KEY_BYTES else f"{text}…"
 
 
-# Rows in memory are returned in batches of this many.
 _BATCH_ROWS: Final = 65_536
 _WORKERS_MAX: Final = 8
 
@@ -389,7 +388,7 @@ class Scan(KeptInProcess):
             for table in tables:
                 if table is not None:
                     yield table
-        for part in self._memory_parts():
+        for part in self._memory.parts(self._plan.key_range):
             block = self._chosen_in_memory(*part)
             if block is not None:
                 yield block[0]
@@ -447,14 +446,6 @@ class Scan(KeptInProcess):
                 self._check_before_read(lease)
                 yield piece
 
-    def _memory_parts(self) -> Iterator[tuple[pa.Table, KeyArray]]:
-        """Yield the rows in memory in the range, in parts, ascending by key."""
-        found = self._memory.live(self._plan.key_range)
-        if found is not None:
-            rows, keys = found
-            for start in range(0, len(keys), _BATCH_ROWS):
-                yield rows.slice(start, _BATCH_ROWS), keys.slice(start, _BATCH_ROWS)
-
     def _chosen_in_memory(self, rows: pa.Table, keys: KeyArray) -> tuple[pa.Table, KeyArray] | None:
         """Return the rows of a part that the filter chooses; None when there are none."""
         if not self._plan.filter.is_trivial:
@@ -495,7 +486,7 @@ class Scan(KeptInProcess):
 
     def _memory_sources(self) -> list[Source]:
         sources: list[Source] = []
-        for rows, keys in self._memory_parts():
+        for rows, keys in self._memory.parts(self._plan.key_range):
             nearest = key_at(keys, -1 if self._is_descending else 0)
             load = partial(self._memory_block, rows, keys)
             sources.append((self._sort_key(nearest), partial(list, [load])))
@@ -516,7 +507,8 @@ class Scan(KeptInProcess):
     def _count_in_memory(self) -> int:
         if self._plan.filter.is_trivial:
             return self._memory.live_count(self._plan.key_range)
-        chosen = (self._chosen_in_memory(*part) for part in self._memory_parts())
+        parts = self._memory.parts(self._plan.key_range)
+        chosen = (self._chosen_in_memory(*part) for part in parts)
         return sum(len(block[1]) for block in chosen if block is not None)
 
     def _is_whole(self, file: DataFile) -> bool:

@@ -47,6 +47,12 @@ def check_progress(progress: object) -> None:
         )
 
 
+def check_upkeep(upkeep: object) -> None:
+    """Raise InvalidArgument for an invalid `upkeep`."""
+    if type(upkeep) is not bool:
+        raise InvalidArgument(f"upkeep is {_kind(upkeep)}", hint="Use True or False")
+
+
 def check_session(session: object) -> None:
     """Raise InvalidArgument for an object that is not a SparkSession, Closed for a stopped one."""
     if not hasattr(session, "createDataFrame") or not hasattr(session, "conf"):

@@ -30,11 +30,11 @@ from neve.engine.applied_changes import (
     without_order,
 )
 from neve.errors import NeveError
-from neve.jobs.rows import BulkRows, KeyedRows, last_of_each
+from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, whole_keys
 from neve.jobs.run import JobBase
 from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
-from neve.model.array_fit import nulls
+from neve.model.array_fit import fit_column, nulls
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite
@@ -50,6 +50,8 @@ from neve.spark.write_tasks import (
     partition_marks,
     refuse_failed,
 )
+from neve.table.row_changes import Changes
+from neve.table.row_order import RowOrder, joined_orders
 
 _DELETES_HELD: Final = 1 << 20
 _OF_DELETES: Final = b""
@@ -124,7 +126,15 @@ def change_pieces(
 def take_changes(
     task: BulkRows, pieces: Iterable[KeyedRows], base: JobBase, options: ChangeOptions
 ) -> None:
-    """Pass a task the newest change of each key: rows as they come, and keys to delete."""
+    """Pass a task the newest change of each key: rows as they come, and keys to delete.
+
+    In a table with an order or with merge functions, the task gets all changes, and decides.
+    """
+    rules = base.schema.rules
+    if rules.order_by or (rules.merge and options.order_by):
+        for changes, keys in whole_keys(pieces):
+            task.apply(_changes_of(changes, keys, base, options))
+        return
     deleted: list[KeyArray] = []
     for changes, keys in _newest(pieces, base, options):
         is_deleted = _is_deleted(changes, options)
@@ -138,6 +148,37 @@ def take_changes(
             _delete(task, deleted)
             deleted = []
     _delete(task, deleted)
+
+
+def _changes_of(
+    changes: pa.RecordBatch, keys: KeyArray, base: JobBase, options: ChangeOptions
+) -> Changes:
+    """Return changes, in their order, as a task of a table with rules takes them."""
+    is_deleted = _is_deleted(changes, options)
+    written, deleted = np.flatnonzero(~is_deleted), np.flatnonzero(is_deleted)
+    rows = changes.take(written)
+    stored = (
+        _stored(rows, base, options)
+        if len(written)
+        else pa.RecordBatch.from_pylist([], schema=base.schema.arrow_schema)
+    )
+    order, orders = RowOrder.of(base.schema), None
+    if order is not None:
+        schema = pa.schema([base.schema.column(name).arrow_field for name in order.names])
+        gone = changes.take(deleted).select(list(order.names))
+        fitted_orders = [
+            fit_column(column, field) for column, field in zip(gone.columns, schema, strict=True)
+        ]
+        own = order.of_changes(stored)
+        theirs = order.of_changes(pa.RecordBatch.from_arrays(fitted_orders, schema=schema))
+        orders = joined_orders([own, theirs])
+    return Changes(
+        rows=stored,
+        keys=keys.take(written),
+        deleted=keys.take(deleted),
+        orders=orders,
+        by_age=np.argsort(np.concatenate([written, deleted])),
+    )
 
 
 def _delete(task: BulkRows, deleted: list[KeyArray]) -> None:

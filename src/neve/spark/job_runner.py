@@ -1,4 +1,4 @@
-"""TableJobs: runs the jobs of one table from the driver: begin, work on Spark, commit once.
+"""TableJobs: runs the jobs of one table from the driver: begin, work on Spark, commit once, upkeep.
 
 A job that fails before its commit leaves only files that no Version names, and those are deleted. A
 job that depends on the rows it reads runs again when another commit changed them.
@@ -9,15 +9,16 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Self
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve.catalog.catalog_table import CatalogTable
 from neve.errors import Conflict
 from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.spark.call_check import check_place, check_progress, refuse_memory
+from neve.spark.call_check import check_place, check_progress, check_upkeep, refuse_memory
 from neve.spark.job_site import JobSite, TableSite
+from neve.spark.maintenance import SparkExecutor
 from neve.spark.progress import Progress, watched
 from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
@@ -39,15 +40,18 @@ class TableJobs:
         *,
         storage_options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
+        upkeep: bool = True,
     ) -> None:
         """Open the table's definition; raises NotFound. Its rows and its log are not opened.
 
         `progress` is called with the numbers of finished and of all tasks; when it is None and
-        standard error is a terminal, a bar is shown.
+        standard error is a terminal, a bar is shown. `upkeep` compacts and cleans up after commits.
         """
         check_place(location, name)
         check_progress(progress)
+        check_upkeep(upkeep)
         self._progress = progress
+        self._storage_options = storage_options
         self._lake = neve.open(location, storage_options=storage_options, create=False)
         try:
             refuse_memory(self._lake.location)
@@ -57,7 +61,7 @@ class TableJobs:
             raise
         table = self.table
         self.parts: TableParts = table.stored.parts(table.properties, is_published=True)
-        self.committer = BulkCommitter(self.parts)
+        self.committer = BulkCommitter(self.parts, upkeep=upkeep)
         self.site = TableSite.of(table, storage_options)
 
     def __enter__(self) -> Self:
@@ -93,27 +97,37 @@ class TableJobs:
         done = self.committer.find_committed(identity)
         if done is not None:
             return done
+        # What a merge function returns depends on the rows it is applied to.
+        decided = decided or bool(self.table.schema.rules.merge and not replaces)
         for left in reversed(range(_DECISIONS)):
             run = self.committer.begin(identity, deadline_seconds=deadline_seconds)
-            work = self._work(plan, run)
+            work, session = self._work(plan, run)
+            executor = SparkExecutor(session, self._storage_options)
             partitions = frozenset(file.partition for file in work.files) if replaces else None
             try:
                 return self.committer.commit(
-                    run, work, decided=decided, replaces=partitions, is_first=is_first
+                    run,
+                    work,
+                    decided=decided,
+                    replaces=partitions,
+                    is_first=is_first,
+                    executor=executor,
                 )
             except Conflict:
                 if not (decided and left):
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _work(self, plan: Plan, run: BulkRun) -> BulkWork:
+    def _work(self, plan: Plan, run: BulkRun) -> tuple[BulkWork, SparkSession]:
+        """Do the work of a run; return it with the session that did it."""
         try:
             base = JobBase(self.parts, run.run, run.base)
             try:
                 site = JobSite(table=self.site, run=run.run.digits, base=run.base)
                 messages = plan(site, base)
-                with watched(messages.sparkSession, self.table.name, self._progress):
-                    return answer_of(collect(messages)).work
+                session = messages.sparkSession
+                with watched(session, self.table.name, self._progress):
+                    return answer_of(collect(messages)).work, session
             finally:
                 base.close()
         except BaseException:

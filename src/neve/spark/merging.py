@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from neve.engine.row_input import given_columns
+from neve.engine.ruled_writes import needs_order
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.jobs.merge import ClauseKind, MergeClause, narrowed_schema
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
@@ -92,6 +93,7 @@ def merge(
     order_by: str | None = None,
     job_id: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
@@ -101,7 +103,9 @@ def merge(
     the case. Several rows of one key are an error, unless `order_by` decides which is the last.
     Raises Conflict when other commits kept changing the same keys.
     """
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+    with TableJobs(
+        location, name, storage_options=storage_options, progress=progress, upkeep=upkeep
+    ) as jobs:
         schema = jobs.table.schema
         check_rows(df)
         check_key_columns(df.schema, schema)
@@ -109,7 +113,10 @@ def merge(
         matched = _clauses(when_matched, _MATCHED, "when_matched")
         unmatched = _clauses(when_not_matched, _UNMATCHED, "when_not_matched")
         asked = [_Asked.of(clause, df, schema) for clause in (*matched, *unmatched)]
-        staged, order = order_apart(df, order_by, schema)
+        own = [schema.column_by_id(each).name for each in schema.rules.order_by]
+        # Clauses may keep the order of the row that is there.
+        has_order = order_by is not None or set(own) <= set(df.columns)
+        staged, order = order_apart(df, order_by, schema) if has_order else (df, ())
         names = key_names(len(schema.key_columns))
         staged = staged.select(
             *(
@@ -119,12 +126,12 @@ def merge(
             sf.struct(
                 *(sf.col(quoted(each)) for each in df.columns if each in staged.columns)
             ).alias(_SOURCE),
-            *([] if order is None else [sf.col(quoted(order)).alias(ORDER)]),
+            *_order_of(order),
         )
 
         def plan(site: JobSite, base: JobBase) -> DataFrame:
             return _merge_plan(
-                staged, asked, len(matched), site, base, is_ordered=order is not None, tasks=tasks
+                staged, asked, len(matched), site, base, is_ordered=bool(order), tasks=tasks
             )
 
         return jobs.run(plan, JobIdentity(job_id=job_id), decided=True)
@@ -142,6 +149,7 @@ def update_columns(
     """Write some columns of rows, and leave the others as they are, as one Version."""
     schema = jobs.table.schema
     given = tuple(column.name for column in given_columns(columns, schema))
+    needs_order(given, schema)
     check_rows(df)
     check_key_columns(df.schema, schema)
     check_tasks(tasks)
@@ -163,7 +171,7 @@ def update_columns(
         sf.lit(0).alias(IF_MATCHED),
         sf.lit(1).alias(IF_UNMATCHED),
         sf.struct(*(sf.col(quoted(each)) for each in given)).alias(values),
-        *([] if order is None else [sf.col(quoted(order)).alias(ORDER)]),
+        *_order_of(order),
     )
     clauses = tuple(
         MergeClause(kind=kind, columns=given) for kind in (ClauseKind.UPDATE, ClauseKind.INSERT)
@@ -171,15 +179,23 @@ def update_columns(
 
     def plan(site: JobSite, base: JobBase) -> DataFrame:
         _check_values(rows, values, given, base)
-        ordered = in_ranges(
-            rows, key_order(rows, schema, names), () if order is None else (ORDER,), tasks
-        )
+        by = (ORDER,) if order else ()
+        ordered = in_ranges(rows, key_order(rows, schema, names), by, tasks)
         task = MergeRows(
-            site=site, clauses=clauses, values=(values, values), refuses_more=order is None
+            site=site,
+            clauses=clauses,
+            values=(values, values),
+            refuses_more=not order,
+            folds=True,
         )
         return mapped(ordered, task, ANSWER_DDL)
 
     return jobs.run(plan, identity, decided=True)
+
+
+def _order_of(names: Sequence[str]) -> list[Column]:
+    """Return the columns to order by as one that compares as they do; none without any."""
+    return [sf.struct(*(sf.col(quoted(each)) for each in names)).alias(ORDER)] if names else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@
     job_id       a batch write of this id is committed once, however often it runs
     app_id       names a stream, so that each of its batches is committed once; by default the id
                  of the query, as its checkpoint on this machine says
+    upkeep       "false": do not compact and clean up after the commit
     storage.x    storage option x of the lake
 
 Spark divides the rows, not the writer. A task sorts its rows in memory; two tasks that have rows of
@@ -19,7 +20,8 @@ rows up where it writes them, and suits large jobs better.
 
 Every step runs in another process: planning begins the run, tasks write, a last one commits. For a
 stream, Spark commits with another writer, which has begun its own run: it commits the run of the
-tasks, on the Version that they looked rows up in.
+tasks, on the Version that they looked rows up in. The process that commits has no session of Spark,
+so it compacts what is due itself.
 """
 
 import json
@@ -42,7 +44,7 @@ from pyspark.sql.types import StructType
 from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument, NeveError, Unavailable
 from neve.jobs.commit import BulkRun
-from neve.jobs.rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
+from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
@@ -53,7 +55,8 @@ from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_change_columns, check_columns, check_names
 from neve.spark.source import refuse_create_table, refuse_misspelled, storage_options
 from neve.spark.task_answers import Message, answer_of
-from neve.spark.write_tasks import done_by, fitted_pieces
+from neve.spark.write_plan import folds_in_any_order
+from neve.spark.write_tasks import done_by, fitted_pieces, take_rows
 
 _OPTIONS: Final = (
     "path",
@@ -64,6 +67,7 @@ _OPTIONS: Final = (
     "job_id",
     "app_id",
     "checkpointLocation",
+    "upkeep",
 )
 _DEADLINE_SECONDS: Final = 6 * 60 * 60.0
 
@@ -145,6 +149,7 @@ class _Asked:
     job_id: str | None
     app_id: str | None
     checkpoint: str | None
+    upkeep: bool
     storage_options: Mapping[str, str]
 
     @classmethod
@@ -173,13 +178,14 @@ class _Asked:
             job_id=given.get("job_id"),
             app_id=given.get("app_id"),
             checkpoint=given.get("checkpointlocation"),
+            upkeep=_upkeep_in(given),
             storage_options=storage_options(given),
         )
 
     def check(self, rows: StructType, schema: TableSchema) -> None:
         """Raise SchemaMismatch or InvalidArgument for columns that no row could fit."""
         if self.changes is not None:
-            check_change_columns(rows, schema, self.changes)
+            check_change_columns(rows, schema, self.changes.on(schema))
             return
         check_columns(rows, schema)
         for name in self.order_by:
@@ -191,19 +197,22 @@ class _Asked:
 
     def fill(self, task: BulkRows, base: JobBase, batches: Iterator[pa.RecordBatch]) -> None:
         """Do the work of a task."""
-        changes, encoder = self.changes, base.context.encoder
+        schema = base.schema
+        changes = None if self.changes is None else self.changes.on(schema)
+        own = tuple(schema.column_by_id(each).name for each in schema.rules.order_by)
         pieces = (
             fitted_pieces(batches, base)
             if changes is None
             else change_pieces(batches, base, changes)
         )
-        found = sorted_by_key(pieces, order_by=self.order_by)
+        order = own or self.order_by
+        found = sorted_by_key(pieces, order_by=order)
         ordered = [] if found is None else [found]
         if changes is not None:
             take_changes(task, ordered, base, changes)
             return
-        for rows, keys in last_of_each(ordered, encoder, refuses_more=not self.order_by):
-            task.upsert(rows, keys)
+        is_free = bool(order) or folds_in_any_order(schema, schema.rules)
+        take_rows(task, ordered, base, refuses_more=not is_free)
 
     def stream_id(self) -> str:
         """Return what the stream is known by, for good."""
@@ -226,6 +235,14 @@ def _order_in(given: Mapping[str, str]) -> tuple[str, ...]:
     if len(spellings) > 1:
         raise InvalidArgument("orderBy and order_by are one option", hint="Leave one of them out")
     return tuple(name.strip() for text in spellings for name in text.split(","))
+
+
+def _upkeep_in(given: Mapping[str, str]) -> bool:
+    """Return whether a write is followed by upkeep, of options whose names are in lower case."""
+    text = given.get("upkeep", "true").lower()
+    if text not in {"true", "false"}:
+        raise InvalidArgument(f"upkeep={text!a}", hint='Write "true" or "false"')
+    return text == "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +305,7 @@ class _Begun:
             self.site.location,
             self.asked.table,
             storage_options=self.asked.storage_options or None,
+            upkeep=self.asked.upkeep,
         )
 
 

@@ -2,7 +2,8 @@
 
 A task answers in rows of (task, kind, path, payload):
 
-    files      payload: the facts of the data files it wrote, as an edit that adds them
+    files      payload: the facts of the data files it wrote, and of deletes to remember, as an
+               edit that adds them
     marks      path: a data file     payload: its rows that are superseded, as a deletion vector
     keys       payload: deleted keys, as an Arrow stream
     seen       payload: keys that a merge leaves as they are, in the same way
@@ -76,15 +77,17 @@ class TaskAnswer:
 
     def messages(self) -> Iterator[Message]:
         """Yield the rows of the answer, up to `done`."""
-        files = self.work.files
-        if files:
+        files, deletes = self.work.files, self.work.deletes
+        if files or deletes:
+            first = (*files, *deletes)[0]
             facts = VersionFacts(
                 operation=Operation.APPEND,
                 timestamp_ms=0,
-                schema_id=files[0].schema_id,
-                spec_id=files[0].spec_id,
+                schema_id=first.schema_id,
+                spec_id=first.spec_id,
             )
-            yield Message("files", "", encode_edit(VersionEdit(base=0, facts=facts, added=files)))
+            edit = VersionEdit(base=0, facts=facts, added=files, deletes_added=deletes)
+            yield Message("files", "", encode_edit(edit))
         for path, positions in self.work.marked.items():
             yield Message("marks", path, encode_vector(positions))
         for keys in self.work.deleted_keys:
@@ -197,7 +200,8 @@ def read_error(payload: bytes) -> NeveError:
 def _work(message: Message) -> BulkWork:
     match message.kind:
         case "files":
-            return BulkWork(files=decode_edit(message.payload, path="a Spark task").added)
+            edit = decode_edit(message.payload, path="a Spark task")
+            return BulkWork(files=edit.added, deletes=edit.deletes_added)
         case "marks":
             marked: dict[str, BitMap64] = {message.path: decode_vector(message.payload)}
             return BulkWork(marked=marked)

@@ -38,6 +38,7 @@ from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument
 from neve.jobs.run import JobBase
 from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.row_rules import NO_RULES, RowRules
 from neve.model.schema import TableSchema
 from neve.spark.call_check import check_frame
 from neve.spark.change_tasks import ApplyChanges, NewestChanges
@@ -64,24 +65,42 @@ _COMPARED: Final = (
 
 
 def write_plan(
-    rows: DataFrame, site: JobSite, base: JobBase, *, order_by: str | None, tasks: int | None
+    rows: DataFrame,
+    site: JobSite,
+    base: JobBase,
+    *,
+    order: Sequence[str],
+    tasks: int | None,
+    ignores_rules: bool = False,
 ) -> DataFrame:
-    """Plan a write of whole rows; returns a DataFrame of answers."""
+    """Plan a write of whole rows; returns a DataFrame of answers.
+
+    Rows of one key are ordered by columns; without any, several are an error, unless all columns
+    have merge functions that take rows in any order.
+    """
     keys = key_order(rows, base.schema)
-    order = () if order_by is None else (order_by,)
-    if base.spec.is_unpartitioned:
+    rules = NO_RULES if ignores_rules else base.schema.rules
+    is_whole = base.spec.is_unpartitioned or bool(rules.merge)
+    if is_whole:
         ordered = in_ranges(rows, keys, order, tasks)
     else:
         if not base.key_determines_partition():
-            rows = _one_per_key(rows, base.schema, order_by)
+            rows = _one_per_key(rows, base.schema, order)
         marked = mapped(rows, MarkPartitions(site), _with_marks(rows.schema))
         ordered = in_ranges(marked, [sf.col(PARTITION), *keys], order, tasks)
     task = WriteRows(
         site=site,
-        by_partition=not base.spec.is_unpartitioned,
-        refuses_more=order_by is None,
+        by_partition=not is_whole,
+        refuses_more=not (order or folds_in_any_order(base.schema, rules)),
+        ignores_rules=ignores_rules,
     )
     return mapped(ordered, task, ANSWER_DDL)
+
+
+def folds_in_any_order(schema: TableSchema, rules: RowRules) -> bool:
+    """Return whether rows of one key can be folded in any order."""
+    others = [each for each in schema.columns if each.field_id not in schema.primary_key]
+    return all(rules.function_of(each.field_id).takes_any_order for each in others)
 
 
 def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | None) -> DataFrame:
@@ -102,7 +121,8 @@ def change_plan(
     keys = key_order(rows, base.schema)
     order = _whole_order(rows, options)
     by_partition = [sf.col(PARTITION), *keys]
-    if base.spec.is_unpartitioned:
+    is_whole = base.spec.is_unpartitioned or bool(base.schema.rules.merge)
+    if is_whole:
         ordered = in_ranges(rows, keys, order, tasks)
     elif base.key_determines_partition():
         marked = mapped(rows, MarkPartitions(site), _with_marks(rows.schema))
@@ -113,7 +133,7 @@ def change_plan(
         newest = NewestChanges(site=site, options=options)
         marked = mapped(sorted_rows, newest, _with_marks(rows.schema))
         ordered = in_ranges(marked, by_partition, (), tasks)
-    task = ApplyChanges(site=site, by_partition=not base.spec.is_unpartitioned, options=options)
+    task = ApplyChanges(site=site, by_partition=not is_whole, options=options)
     return mapped(ordered, task, ANSWER_DDL)
 
 
@@ -163,17 +183,28 @@ def collect(messages: DataFrame) -> list[Message]:
 
 def order_apart(
     rows: DataFrame, order_by: object, schema: TableSchema
-) -> tuple[DataFrame, str | None]:
-    """Return rows and the column to order by, renamed if the table does not have it.
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return rows and the columns to order by, renamed if the table does not have it.
 
-    Raises InvalidArgument for a column that the rows do not have, or that has no order.
+    Without `order_by`, these are the order columns of the table. Raises InvalidArgument for a
+    column that the rows do not have, that has no order, or that is not the table's.
     """
+    own = tuple(schema.column_by_id(each).name for each in schema.rules.order_by)
+    if order_by is not None and own and (order_by,) != own:
+        raise InvalidArgument(
+            f"the table orders changes by {', '.join(own)}, not by {order_by!a}",
+            hint="Leave order_by out",
+        )
+    if own:
+        for name in own:
+            check_order(rows, name)
+        return rows, own
     if order_by is None:
-        return rows, None
+        return rows, ()
     name = check_order(rows, order_by)
     if name in schema:
-        return rows, name
-    return rows.withColumnRenamed(name, ORDER), ORDER
+        return rows, (name,)
+    return rows.withColumnRenamed(name, ORDER), (ORDER,)
 
 
 def check_order(rows: DataFrame, order_by: object) -> str:
@@ -229,12 +260,12 @@ def _columns(names: Sequence[str]) -> list[Column]:
     return [sf.col(quoted(name)) for name in names]
 
 
-def _one_per_key(rows: DataFrame, schema: TableSchema, order_by: str | None) -> DataFrame:
+def _one_per_key(rows: DataFrame, schema: TableSchema, order: Sequence[str]) -> DataFrame:
     """Keep the last row of each key, or count them, so that the writer can refuse several."""
     keys = Window.partitionBy(*key_order(rows, schema))
-    if order_by is None:
+    if not order:
         return rows.withColumn(COUNT, sf.count(sf.lit(1)).over(keys))
-    newest = keys.orderBy(sf.col(quoted(order_by)).desc_nulls_last())
+    newest = keys.orderBy(*(each.desc_nulls_last() for each in _columns(order)))
     ranked = rows.withColumn(_RANK, sf.row_number().over(newest))
     return ranked.where(sf.col(_RANK) == 1).drop(_RANK)
 

@@ -24,7 +24,14 @@ import pyarrow as pa
 
 from neve.errors import NeveError
 from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, keyed_rows, last_of_each
+from neve.jobs.rows import (
+    BulkRows,
+    KeyedRows,
+    duplicate_keys,
+    keyed_rows,
+    last_of_each,
+    whole_keys,
+)
 from neve.jobs.run import JobBase
 from neve.keys.columns import KeyArray
 from neve.model.array_fit import nulls
@@ -38,6 +45,8 @@ from neve.spark.row_form import (
     without_own,
 )
 from neve.spark.task_answers import TaskAnswer, answered, encoded_error, read_error
+from neve.table.row_changes import Changes
+from neve.table.row_order import RowOrder
 
 PARTITION: Final = "_neve_partition"
 COUNT: Final = "_neve_count"
@@ -88,19 +97,44 @@ class WriteRows:
     by_partition: bool
     refuses_more: bool
     """Whether several rows of one key are an error; otherwise the last of them counts."""
+    ignores_rules: bool = False
+    """Whether rows replace what is there, however new it is."""
 
     def __call__(self, batches: Batches) -> Batches:
         """Write the rows, and yield what was written."""
         return answered(
-            lambda: done_by(self._fill, self.site, batches, by_partition=self.by_partition)
+            lambda: done_by(
+                self._fill,
+                self.site,
+                batches,
+                by_partition=self.by_partition,
+                ignores_rules=self.ignores_rules,
+            )
         )
 
     def _fill(self, task: BulkRows, base: JobBase, batches: Batches) -> None:
-        pieces = last_of_each(
-            fitted_pieces(batches, base), base.context.encoder, refuses_more=self.refuses_more
-        )
-        for rows, keys in pieces:
-            task.upsert(rows, keys)
+        pieces = fitted_pieces(batches, base)
+        if self.ignores_rules:
+            pieces = last_of_each(pieces, base.context.encoder, refuses_more=self.refuses_more)
+        take_rows(task, pieces, base, refuses_more=self.refuses_more)
+
+
+def take_rows(
+    task: BulkRows, pieces: Iterable[KeyedRows], base: JobBase, *, refuses_more: bool
+) -> None:
+    """Pass a task rows in the order of their keys; rows of one key lie next to each other.
+
+    A table without an order keeps the last of them, or `refuses_more` of them. With merge
+    functions, all of them are folded.
+    """
+    rules = base.schema.rules
+    if rules.order_by or (rules.merge and not refuses_more):
+        order = RowOrder.of(base.schema)
+        for rows, keys in whole_keys(pieces):
+            task.apply(Changes.of_rows(rows, keys, order))
+        return
+    for rows, keys in last_of_each(pieces, base.context.encoder, refuses_more=refuses_more):
+        task.upsert(rows, keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +159,12 @@ def done_by(
     batches: Batches,
     *,
     by_partition: bool = False,
+    ignores_rules: bool = False,
 ) -> TaskAnswer:
     """Open the table, have `fill` do the work of a task on batches with rows, and return it."""
     for first in first_with_rows(batches):
         base = site.open()
-        task = BulkRows(base, by_partition=by_partition)
+        task = BulkRows(base, by_partition=by_partition, ignores_rules=ignores_rules)
         try:
             fill(task, base, chained(first, batches))
             return TaskAnswer(work=task.finish())
@@ -260,6 +295,8 @@ class MergeRows:
     values: tuple[str, ...]
     """For each clause, the struct column of its values; empty where it has none."""
     refuses_more: bool
+    folds: bool = False
+    """Whether merge functions of columns are followed, instead of setting columns."""
 
     def __call__(self, batches: Batches) -> Batches:
         """Merge the rows, and yield what was written."""
@@ -271,7 +308,7 @@ class MergeRows:
             for first in first_with_rows(batches):
                 base = self.site.open()
                 task = BulkRows(base, by_partition=False)
-                merge = BulkMerge(base, self.clauses, task, fit=fitted)
+                merge = BulkMerge(base, self.clauses, task, fit=fitted, folds=self.folds)
                 pieces = last_of_each(
                     _merge_pieces(chained(first, batches), base),
                     base.context.encoder,

@@ -6,6 +6,9 @@
 2. Workers write sorted data files with their key indexes, and look up the rows they supersede.
 3. The driver commits all of it as one Version, even when others commit meanwhile. Rows that a live
    writer has logged and not flushed are newer.
+4. What the commit makes due is compacted and cleaned up, unless `upkeep` is False or a live writer
+   of the table does it. The driver compacts small files, Spark larger ones. If that fails, it is
+   logged, and the job has succeeded.
 
 A job with a `job_id` is committed once, however often it runs. `progress` is called with the
 numbers of finished and of all tasks; without it a bar shows them if standard error is a terminal.
@@ -32,7 +35,7 @@ from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.manifest.table_head import transaction_key
-from neve.spark.call_check import check_place
+from neve.spark.call_check import check_place, check_upkeep
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merging import update_columns
@@ -59,6 +62,7 @@ def load(
     order_by: str | None = None,
     job_id: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
@@ -67,7 +71,9 @@ def load(
     Otherwise like `upsert`; the files go to a level that compaction does not rewrite. Raises
     Conflict when another committer wrote rows meanwhile.
     """
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+    with TableJobs(
+        location, name, storage_options=storage_options, progress=progress, upkeep=upkeep
+    ) as jobs:
         identity = JobIdentity(job_id=job_id)
         done = jobs.committer.find_committed(identity)
         if done is not None:
@@ -88,6 +94,7 @@ def upsert(
     order_by: str | None = None,
     job_id: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
@@ -97,7 +104,9 @@ def upsert(
     shows some of them. `columns` writes only these, and keeps the other columns of existing rows.
     `tasks` is the number of tasks that write, by default as many as Spark shuffles to.
     """
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+    with TableJobs(
+        location, name, storage_options=storage_options, progress=progress, upkeep=upkeep
+    ) as jobs:
         identity = JobIdentity(job_id=job_id)
         if columns is not None:
             return update_columns(jobs, df, columns, identity, order_by=order_by, tasks=tasks)
@@ -111,11 +120,14 @@ def delete(
     *,
     job_id: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
     """Delete rows by key, as one Version; columns outside the key are ignored."""
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+    with TableJobs(
+        location, name, storage_options=storage_options, progress=progress, upkeep=upkeep
+    ) as jobs:
         check_rows(df)
         check_key_columns(df.schema, jobs.table.schema)
         check_tasks(tasks)
@@ -136,6 +148,7 @@ def apply(
     operations: Mapping[str, str] | None = None,
     job_id: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
@@ -148,7 +161,9 @@ def apply(
     does not have are not stored.
     """
     options = ChangeOptions.of(op, order_by, operations)
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+    with TableJobs(
+        location, name, storage_options=storage_options, progress=progress, upkeep=upkeep
+    ) as jobs:
         return _apply(jobs, df, JobIdentity(job_id=job_id), options, tasks=tasks)
 
 
@@ -160,6 +175,7 @@ def overwrite_partitions(
     order_by: str | None = None,
     job_id: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> BulkOutcome:
@@ -168,7 +184,9 @@ def overwrite_partitions(
     Other partitions stay, except for rows of the same keys, which are superseded. A table without
     partitions is one partition: all of it is replaced. Without rows nothing changes.
     """
-    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+    with TableJobs(
+        location, name, storage_options=storage_options, progress=progress, upkeep=upkeep
+    ) as jobs:
         identity = JobIdentity(job_id=job_id)
         return _write(jobs, df, identity, order_by=order_by, tasks=tasks, replaces=True)
 
@@ -191,7 +209,7 @@ def _write(
     check_tasks(tasks)
 
     def plan(site: JobSite, base: JobBase) -> DataFrame:
-        return write_plan(rows, site, base, order_by=order, tasks=tasks)
+        return write_plan(rows, site, base, order=order, tasks=tasks, ignores_rules=replaces)
 
     return jobs.run(plan, identity, replaces=replaces, is_first=is_first)
 
@@ -204,6 +222,7 @@ def _apply(
     *,
     tasks: int | None,
 ) -> BulkOutcome:
+    options = options.on(jobs.table.schema)
     check_rows(df)
     check_change_columns(df.schema, jobs.table.schema, options)
     for each in options.order_by:
@@ -226,6 +245,7 @@ def upsert_batch(
     app_id: str,
     order_by: str | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that upserts each batch once per (app_id, batch id).
@@ -239,7 +259,7 @@ def upsert_batch(
     def write(jobs: TableJobs, batch: DataFrame, identity: JobIdentity) -> BulkOutcome:
         return _write(jobs, batch, identity, order_by=order_by, tasks=tasks)
 
-    return _each_batch_once(write, location, name, app_id, storage_options)
+    return _each_batch_once(write, location, name, app_id, storage_options, upkeep=upkeep)
 
 
 def apply_batch(
@@ -251,6 +271,7 @@ def apply_batch(
     order_by: str | Sequence[str] | None = None,
     operations: Mapping[str, str] | None = None,
     tasks: int | None = None,
+    upkeep: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that applies each batch once per (app_id, batch id).
@@ -263,7 +284,7 @@ def apply_batch(
     def write(jobs: TableJobs, batch: DataFrame, identity: JobIdentity) -> BulkOutcome:
         return _apply(jobs, batch, identity, options, tasks=tasks)
 
-    return _each_batch_once(write, location, name, app_id, storage_options)
+    return _each_batch_once(write, location, name, app_id, storage_options, upkeep=upkeep)
 
 
 def _each_batch_once(
@@ -272,16 +293,19 @@ def _each_batch_once(
     name: str,
     app_id: str,
     storage_options: Mapping[str, str] | None,
+    *,
+    upkeep: bool,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that commits what `write` does with a batch once."""
     check_place(location, name, after="")
+    check_upkeep(upkeep)
     transaction_key(app_id)  # refuses an invalid name now
     # Spark Connect runs the function elsewhere: a relative path is resolved in this process.
     address = TableAddress.of(location, name, storage_options)
 
     def write_batch(batch: DataFrame, batch_id: int) -> None:
         options = dict(address.storage_options)
-        with TableJobs(address.location, name, storage_options=options) as jobs:
+        with TableJobs(address.location, name, storage_options=options, upkeep=upkeep) as jobs:
             outcome = write(jobs, batch, JobIdentity(application=(app_id, batch_id)))
         if outcome.was_already_done:
             logger.info(

@@ -11,6 +11,7 @@ No other module of neve joins or splits a path. The layout, relative to the lake
     ├── data/<partition path>/<id>.parquet
     ├── deletes/<id>.puffin
     ├── deletes/<id>-<offset>.parquet      positions of the vector that begins there, for Iceberg v2
+    ├── deletes/<id>.remembered.parquet    deletes that a table with an order remembers
     ├── index/<id><suffix>
     └── metadata/<name>
 
@@ -58,6 +59,7 @@ _REFUSED_IN_NAME: Final = re.compile(rf"[{_UNPRINTABLE}/]")
 _LOG_NAME: Final = re.compile(r"(?:[0-9]{6}|[1-9][0-9]{6,19})\.wal")
 _EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _LOG_DIGITS: Final = 6
+_REMEMBERED: Final = ".remembered.parquet"
 _POSITION_DELETES: Final = re.compile(r"(.*[0-9a-f]{32})-[0-9]{1,19}\.parquet", re.ASCII)
 
 
@@ -162,6 +164,11 @@ def puffin_of_position_deletes(path: str) -> str | None:
     return None if found is None else f"{found.group(1)}.puffin"
 
 
+def is_remembered(path: str) -> bool:
+    """Return whether a path is that of a file of remembered deletes."""
+    return path.endswith(_REMEMBERED)
+
+
 @dataclass(frozen=True, slots=True)
 class TablePaths:
     """Where the files of one table are; the id, not the name, is in every path."""
@@ -205,7 +212,7 @@ class TablePaths:
 
     @property
     def deletes(self) -> str:
-        """Directory of the deletion vectors."""
+        """Directory of the deletion vectors and remembered deletes."""
         return f"{self.root}/deletes"
 
     @property
@@ -236,6 +243,10 @@ class TablePaths:
     def delete_file(self, file_id: str) -> str:
         """Return the path of a Puffin file of deletion vectors."""
         return _checked(f"{self.deletes}/{file_id}.puffin")
+
+    def remembered_file(self, file_id: str) -> str:
+        """Return the path of a file of remembered deletes."""
+        return _checked(f"{self.deletes}/{file_id}{_REMEMBERED}")
 
     def index_of(self, data_path: str) -> str:
         """Return the path of a data file's key index, named after it without its partition."""

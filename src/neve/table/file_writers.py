@@ -18,6 +18,7 @@ from neve.model.schema import TableSchema
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
+from neve.sstable.remembered_deletes import RememberedDeletes, write_deletes
 from neve.storage.clock import IdSource
 from neve.storage.object_store import plain_location
 from neve.storage.table_paths import join_path
@@ -97,6 +98,17 @@ class FileWriters:
             )
             for data_path, place in ((each, places[locations[each]]) for each in whole)
         }
+
+    def deletes(self, deletes: RememberedDeletes, *, schema_id: int) -> DataFile:
+        """Write deletes to remember, whose orders are those of a schema."""
+        parts = self._parts
+        return write_deletes(
+            deletes,
+            store=parts.objects,
+            paths=parts.paths,
+            file_id=self._ids.uuid().hex,
+            schema_id=schema_id,
+        )
 
     def discard(self, written: Iterable[WrittenFile]) -> None:
         """Delete files whose commit certainly failed; leftovers are swept later."""

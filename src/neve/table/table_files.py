@@ -15,26 +15,39 @@ never changes, so there is one reader per path, whatever vector the file has in 
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from threading import Lock
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.errors import NeveError
-from neve.keys.arrays import key_at
+from neve.keys.arrays import Flags, Positions, concat_keys, key_at, key_objects
 from neve.keys.columns import KeyArray
-from neve.model.data_file import DataFile, VectorRef
+from neve.model.data_file import DataFile, FileFormat, VectorRef
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import VectorCache, bitmap_of, positions_in, superseded_rows
 from neve.sstable.index_file import IndexFiles
 from neve.sstable.parquet_groups import GroupCache
+from neve.sstable.remembered_deletes import RememberedDeletes, read_deletes
 from neve.storage.clock import IdSource
 from neve.table.file_set import FileSet
 from neve.table.file_writers import FileWriters
 from neve.table.partitions import PartitionedKeys
+from neve.table.row_order import (
+    Orders,
+    RowOrder,
+    greatest,
+    joined_orders,
+    loses,
+    no_orders,
+    placed_orders,
+)
 from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 
@@ -68,6 +81,7 @@ class TableFiles:
         self.partitions = context.partitions
         """What a key says of the partition of its row."""
         self._encoder = context.encoder
+        self._words = context.words
         self.writers = FileWriters(
             parts, encoder=context.encoder, file_bytes=file_bytes, ids=ids or parts.ids
         )
@@ -77,6 +91,8 @@ class TableFiles:
         # Guarded by _lock.
         self._lock = Lock()
         self._readers: OrderedDict[str, DataFileReader] = OrderedDict()
+        self._remembered: OrderedDict[str, RememberedDeletes] = OrderedDict()
+        self._remembered_bytes_max = max(cache_bytes // 4, 1)
 
     # Rows
 
@@ -122,6 +138,95 @@ class TableFiles:
                 self._readers.popitem(last=False)
         return reader
 
+    def remembered(self, file: DataFile) -> RememberedDeletes:
+        """Return the deletes of a file; those of the most recently used files are kept."""
+        with self._lock:
+            found = self._remembered.get(file.path)
+            if found is not None:
+                self._remembered.move_to_end(file.path)
+                return found
+        read = read_deletes(file, store=self.parts.objects, paths=self.parts.paths)
+        with self._lock:
+            self._remembered[file.path] = read
+            size = sum(each.nbytes for each in self._remembered.values())
+            while size > self._remembered_bytes_max and len(self._remembered) > 1:
+                size -= self._remembered.popitem(last=False)[1].nbytes
+        return read
+
+    def found_orders(
+        self, view: TableView, keys: KeyArray, order: RowOrder, sequence: int = 0
+    ) -> tuple[Orders, Flags]:
+        """Return how new the row or remembered delete of unique keys is, and which have a row."""
+        rows, places = view.get_many(keys, sequence, columns=list(order.names))
+        orders = placed_orders(len(keys), places, order.of_rows(rows))
+        has_row = np.zeros(len(keys), np.bool_)
+        has_row[places] = True
+        absent = np.flatnonzero(~has_row)
+        if len(absent):
+            deletes = self._deleted_orders(view, keys.take(absent), order)
+            if deletes is not None:
+                orders = greatest(orders, placed_orders(len(keys), absent, deletes))
+        return orders, has_row
+
+    def _deleted_orders(self, view: TableView, keys: KeyArray, order: RowOrder) -> Orders | None:
+        """Return how new the newest remembered delete of each key is; None without any."""
+        found: list[Orders] = []
+        for memtable in view.memtables:
+            if memtable.deleted_orders:
+                known = memtable.deleted_orders
+                # A loop over the keys: each is one dict lookup.
+                found.append(pa.array(map(known.get, key_objects(keys)), pa.large_binary()))
+        for file in view.files.version.deletes.values():
+            orders = self.remembered_orders(file, keys, order)
+            if orders is not None:
+                found.append(orders)
+        return reduce(greatest, found) if found else None
+
+    def joined_deletes(self, group: Sequence[DataFile], order: RowOrder) -> DataFile:
+        """Write the deletes of several files as one, which is as young as the youngest."""
+        keys: list[KeyArray] = []
+        orders: list[Orders] = []
+        for file in group:
+            deletes = self.remembered(file)
+            known = self._orders_under(file, deletes.orders, order)
+            if known is not None:
+                keys.append(deletes.keys)
+                orders.append(known)
+        joined = RememberedDeletes.newest(concat_keys(keys), joined_orders(orders))
+        written = self.writers.deletes(joined, schema_id=order.schema.schema_id)
+        return replace(
+            written,
+            commit_ms_min=min(file.commit_ms_min for file in group),
+            commit_ms_max=max(file.commit_ms_max for file in group),
+        )
+
+    def remembered_orders(self, file: DataFile, keys: KeyArray, order: RowOrder) -> Orders | None:
+        """Return how new the deletes of keys in a file are; None when it has none of them."""
+        deletes = self.remembered(file)
+        hits, places = deletes.find(keys)
+        found = deletes.orders.take(places) if len(hits) else None
+        if found is not None:
+            found = self._orders_under(file, found, order)
+        return None if found is None else placed_orders(len(keys), hits, found)
+
+    def _orders_under(self, file: DataFile, found: Orders, order: RowOrder) -> Orders | None:
+        """Return orders of a file as the current schema has them; None if they are of another."""
+        source = self.definitions.schema(file.schema_id)
+        if source.rules.order_by != order.schema.rules.order_by:
+            return None
+        if source.schema_id == order.schema.schema_id:
+            return found
+        columns = RowOrder(source).columns_of(found)
+        wanted = pa.schema([order.schema.column(name).arrow_field for name in order.names])
+        return order.of_rows(pa.table(columns, list(order.names)).cast(wanted))
+
+    def orders_at(self, file: DataFile, positions: Positions, order: RowOrder) -> Orders:
+        """Return how new the rows at positions of a data file are."""
+        mapping = self.context(order.schema.schema_id).mapping_from(file.schema_id)
+        names = list(order.names)
+        rows = self.reader(file).take(positions, mapping.source_names(names))
+        return order.of_rows(mapping.table(rows, names))
+
     def marked(self, file: DataFile) -> BitMap64 | None:
         """Positions that the file's vector marks; None without one."""
         return None if file.vector is None else self.vectors.positions(file)
@@ -165,6 +270,7 @@ class TableFiles:
         """Close all files."""
         with self._lock:
             self._readers.clear()
+            self._remembered.clear()
         self.groups.clear()
         self.vectors.clear()
 
@@ -181,6 +287,51 @@ class TableFiles:
     def vector(self, file: DataFile) -> BitMap64:
         """Positions that the file's vector marks; empty without one."""
         return self.marked(file) or BitMap64()
+
+    def older_rows(
+        self, own: DataFile, other: DataFile, schema_id: int
+    ) -> tuple[BitMap64, BitMap64]:
+        """Compare the live rows of two files that have one key, by the order of a schema.
+
+        Return the positions of own rows that are older, and of the other's that are not newer.
+        """
+        order = RowOrder.of(self.definitions.schema(schema_id))
+        small, large = sorted((own, other), key=lambda file: file.row_count)
+        hits, places = self._find_all(large, self._all_keys(small))
+        places_of = {small.path: hits, large.path: places}
+        is_live = np.ones(len(hits), np.bool_)
+        for file in (own, other):
+            mask = None if file.vector is None else self.keep_mask(file)
+            if mask is not None:
+                is_live &= mask[places_of[file.path]]
+        mine, theirs = places_of[own.path][is_live], places_of[other.path][is_live]
+        lost = np.zeros(len(mine), np.bool_)
+        if order is not None and len(mine):
+            lost = loses(self._orders_in(own, mine, order), self._orders_in(other, theirs, order))
+        return bitmap_of(np.sort(mine[lost])), bitmap_of(np.sort(theirs[~lost]))
+
+    def places_in(self, file: DataFile, keys: KeyArray) -> Positions:
+        """Return which of the keys a file has, marked ones included."""
+        return self._find_all(file, keys)[0]
+
+    def _all_keys(self, file: DataFile) -> KeyArray:
+        if file.format is not FileFormat.REMEMBERED:
+            return self.reader(file).keys_at(np.arange(file.row_count))
+        width = self._encoder.width
+        kind = pa.binary() if width is None else pa.binary(width)
+        return cast("KeyArray", self.remembered(file).keys.cast(kind))
+
+    def _find_all(self, file: DataFile, keys: KeyArray) -> tuple[Positions, Positions]:
+        if file.format is FileFormat.REMEMBERED:
+            return self.remembered(file).find(keys)
+        return self.reader(file).find_many(keys, self._words.words(keys))
+
+    def _orders_in(self, file: DataFile, places: Positions, order: RowOrder) -> Orders:
+        if file.format is FileFormat.REMEMBERED:
+            found = self.remembered(file).orders.take(places)
+            known = self._orders_under(file, found, order)
+            return no_orders(len(places)) if known is None else known
+        return self.orders_at(file, places, order)
 
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         """Write whole vectors by data file path; return where each is."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
+from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.row_rules import Cutoff, cutoff_at
@@ -32,9 +33,6 @@ from neve.table.table_context import TableContext
 
 Row: TypeAlias = dict[str, Any]
 """A row by column names; the table's schema defines the types of its values."""
-
-_Group = tuple[int, GivenColumns | None]
-"""Rows of one batch: its id, and the columns they were written with when they are merged again."""
 
 
 class TableView:
@@ -113,6 +111,8 @@ class TableView:
                     return None
                 row = self._row_in_memory(memtable, found)
                 if isinstance(found, BatchRow) and self.is_stale(found.given):
+                    if memtable.schema.rules.merge:
+                        return self._folded_row(key, sequence)
                     base = self.below(memtable).get_at(key, sequence)
                     return merged_row(row, base, found.given, self.context.schema)
                 return row
@@ -147,44 +147,72 @@ class TableView:
         return search.result(schema)
 
     def _search_memtable(self, search: "_Search", memtable: Memtable, sequence: int) -> None:
-        values: list[bytes] = []
-        valued: list[int] = []
-        unknown: list[int] = []
-        in_batches: dict[_Group, tuple[pa.RecordBatch, list[int], list[int]]] = {}
-        # A loop over the keys: each is one dict lookup.
-        keys = cast("list[bytes]", search.keys.take(search.places).to_pylist())
-        for place, key in zip(search.places.tolist(), keys, strict=True):
-            found = memtable.get_at(key, sequence)
-            if found is None:
-                unknown.append(place)
-            elif isinstance(found, BatchRow):
-                group = id(found.batch), found.given if self.is_stale(found.given) else None
-                _, rows, places = in_batches.setdefault(group, (found.batch, [], []))
-                rows.append(found.row)
-                places.append(place)
-            elif found is not DELETED:
-                assert isinstance(found, bytes)
-                values.append(found)
-                valued.append(place)
+        asked = search.places
+        found = memtable.find_many(
+            search.keys if len(asked) == len(search.keys) else search.keys.take(asked), sequence
+        )
+        is_known = found.positions >= 0
+        values = [(place, row) for place, row in found.single.items() if row is not DELETED]
         if values:
-            batch = self.context.codec.decode_many(values)
-            search.add(pa.Table.from_batches([batch]).select(search.names), np.array(valued))
+            decoded = self.context.codec.decode_many([row for _, row in values])
+            places = asked[np.array([place for place, _ in values])]
+            search.add(pa.Table.from_batches([decoded]).select(search.names), places)
+        hits = np.flatnonzero(is_known)
+        for batch, own in found.by_batch(found.positions[hits]):
+            if batch.rows is not None:
+                rows = found.positions[hits[own]] - batch.first_position
+                self._search_batch(search, memtable, batch, rows, asked[hits[own]], sequence)
+        is_known[list(found.single)] = True
+        search.places = asked[~is_known]
+
+    def _search_batch(  # noqa: PLR0917 - the parts of one search
+        self,
+        search: "_Search",
+        memtable: Memtable,
+        batch: KeyedBatch,
+        rows: Places,
+        places: Places,
+        sequence: int,
+    ) -> None:
+        """Add rows of a batch in memory to a search."""
+        assert batch.rows is not None
         mapping = self.context.mapping_from(memtable.schema.schema_id)
-        for (_, given), (batch, rows, places) in in_batches.items():
-            if given is None:
-                taken = mapping.batch(batch.take(np.array(rows)), search.names)
-                search.add(pa.Table.from_batches([taken]), np.array(places))
-                continue
+        stale: dict[GivenColumns, list[int]] = {}
+        if batch.given is not None:
+            # A loop over the rows of partial writes.
+            for at, row in enumerate(rows.tolist()):
+                given = batch.given[row]
+                if self.is_stale(given):
+                    stale.setdefault(given, []).append(at)
+        is_whole = np.ones(len(rows), np.bool_)
+        for given, found in stale.items():
+            is_whole[found] = False
             merged = merged_on(
                 self.below(memtable),
                 sequence,
-                pa.Table.from_batches([mapping.batch(batch.take(np.array(rows)))]),
-                search.keys.take(np.array(places)),
-                {given: np.arange(len(places))},
+                pa.Table.from_batches([mapping.batch(batch.rows.take(rows[found]))]),
+                search.keys.take(places[found]),
+                {given: np.arange(len(found))},
                 schema=self.context.schema,
+                rules=memtable.schema.rules,
             )
-            search.add(merged.select(search.names), np.array(places))
-        search.places = np.array(unknown, dtype=np.int64)
+            search.add(merged.select(search.names), places[found])
+        if is_whole.any():
+            # At least one, which knows how many rows there are.
+            names = mapping.source_names(search.names) or batch.rows.schema.names[:1]
+            source = batch.rows.select(names)
+            taken = mapping.table(
+                pa.Table.from_batches([source.take(rows[is_whole])]), search.names
+            )
+            search.add(taken, places[is_whole])
+
+    def _folded_row(self, key: bytes, sequence: int) -> Row:
+        """Return a row whose columns are folded into those below it."""
+        width = self.context.encoder.width
+        keys = pa.array([key], pa.binary() if width is None else pa.binary(width))
+        rows, _ = self.get_many(cast("KeyArray", keys), sequence)
+        (batch,) = rows.combine_chunks().to_batches()
+        return RowCells(self.context.schema).bind(batch)(0)
 
     def _search_files(self, search: "_Search") -> None:
         places, is_exact = search.places, self.context.words.is_exact

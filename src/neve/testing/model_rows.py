@@ -79,6 +79,23 @@ class ModelRows:
         """Return the positions that the file's vector marks; empty without one."""
         return BitMap64() if file.vector is None else BitMap64(self._vectors[file.vector])
 
+    def older_rows(
+        self, own: DataFile, other: DataFile, schema_id: int
+    ) -> tuple[BitMap64, BitMap64]:
+        """Compare the live rows of both that have one key: the greater value is newer."""
+        del schema_id
+        mine, theirs = self._files[own.path], self._files[other.path]
+        marked = self.vector(other)
+        common = [
+            (position, self._positions[other.path][key])
+            for position, (key, _) in enumerate(mine)
+            if self._positions[other.path].get(key, -1) not in {-1, *marked}
+        ]
+        return (
+            BitMap64(one for one, two in common if mine[one][1] < theirs[two][1]),
+            BitMap64(two for one, two in common if mine[one][1] >= theirs[two][1]),
+        )
+
     def live_positions(self, file: DataFile, keys: Keys) -> BitMap64:
         """Return the positions of these keys that readers see."""
         return self.positions_of(file, keys) - self.vector(file)

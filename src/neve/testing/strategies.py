@@ -89,7 +89,7 @@ def data_files(draw: st.DrawFn, *, serial: int = 0, first_row_id: int | None = N
         key_max=serial.to_bytes(8, "big") + keys[1],
         sequence_min=sequences[0],
         sequence_max=sequences[1],
-        format=draw(st.sampled_from(FileFormat)),
+        format=draw(st.sampled_from([FileFormat.COLUMNAR, FileFormat.DUAL])),
         vector=draw(st.none() | vector_refs(row_count=rows)),
         first_row_id=first_row_id,
         footer_crc=draw(st.integers(0, (1 << 32) - 1)),

@@ -4,16 +4,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from benchmarks.harness import BEST_PEER, Kind, run_workload
 from benchmarks.peer_environment import PYPAIMON, PeerEnvironment
 from benchmarks.peers.table_key_value import decode_pairs, encode_rows
-from benchmarks.peers.table_rows import digest, row_tuples, rows_of_tuples
+from benchmarks.peers.table_rows import SCHEMA, digest, row_tuples, rows_of_tuples
 from benchmarks.report import terminal_table
 from benchmarks.run import main
-from benchmarks.table_sample import TableSample, grown_rows, of_keys
+from benchmarks.table_sample import (
+    CHANGE_WINDOW,
+    TableSample,
+    grown_rows,
+    make_changes,
+    of_keys,
+)
 from benchmarks.table_session import (
     DELTA,
     PAIMON,
@@ -150,6 +157,32 @@ def test_expected_rows_come_in_the_order_of_their_keys(sample: TableSample) -> N
     found = of_keys(sample.base, sample.keys[:5])
 
     assert found.column("id").to_pylist() == sample.keys[:5]
+
+
+def test_changes_are_expected_in_their_own_order(sample: TableSample) -> None:
+    rows = {row["id"]: row for row in sample.base.to_pylist()}
+    expected = dict(rows)
+    for change in sorted(sample.changes.to_pylist(), key=lambda change: int(change["lsn"])):
+        row = {name: change[name] for name in SCHEMA.names}
+        if change["op"] == "d":
+            expected.pop(row["id"], None)
+        else:
+            expected[row["id"]] = row
+
+    assert sample.applied() == digest(pa.Table.from_pylist(list(expected.values()), SCHEMA))
+    assert sample.applied() != sample.upserted()
+    assert set(sample.changes["op"].to_pylist()) == {"c", "u", "d"}
+    assert len(expected) not in {len(rows), sample.changes.num_rows}
+
+
+def test_changes_are_out_of_order_within_a_batch_only() -> None:
+    ids = np.arange(100_000) * 2
+
+    order = make_changes(ids, np.random.default_rng(1))["lsn"].to_numpy()
+
+    halves = order[:CHANGE_WINDOW], order[CHANGE_WINDOW:]
+    assert halves[0].max() < halves[1].min()
+    assert not np.array_equal(np.sort(halves[0]), halves[0])
 
 
 def test_grown_rows_have_every_id_once() -> None:

@@ -143,10 +143,24 @@ def test_the_column_and_the_names_of_operations_can_be_said(lake: RowsLake) -> N
         "changes": 3,
         "written": 1,
         "deleted": 1,
+        "ignored": 0,
+        "tied": 0,
         "sequence": 4,
         "version": 2,
     }
     assert [row["id"] for row in lake.rows()] == [2, 5]
+
+
+def test_changes_that_are_too_old_are_counted(lake: RowsLake) -> None:
+    with neve.open(lake.location) as catalog:
+        columns = {"id": "long!", "lsn": "long", "v": "long"}
+        with catalog.create_table("a.ordered", columns, "id", order_by="lsn") as table:
+            table.put({"id": 1, "lsn": 7, "v": 0})
+    text = "op,id,lsn,v\nu,1,6,1\nu,2,3,1\nu,2,3,2\nd,3,1,\n"
+
+    told = lake.json("apply", "a.ordered", "-", "--format", "csv", stdin=text)
+
+    assert (told["written"], told["deleted"], told["ignored"], told["tied"]) == (1, 1, 1, 1)
 
 
 def a_strict_table(lake: RowsLake) -> None:

@@ -12,6 +12,7 @@ import neve
 from neve.catalog.lake import Lake
 from neve.cli.main import cli
 from neve.manifest.leases import Leases
+from neve.model.row_rules import rule_texts
 from neve.storage.clock import SystemClock, SystemIds
 from tests.unit.catalog.builders import a_file, a_table, an_append
 from tests.unit.cli.rows_lake import ORDERS, RowsLake
@@ -40,7 +41,8 @@ def test_a_table_is_made_as_it_is_written(lake: str) -> None:
     made = run(
         "create", "shop.orders", "id:long", "customer:string!", "amount:decimal(9,2)",
         "ts:timestamptz", "--key", "id", "--partition-by", "day(ts)", "--partition-by",
-        "bucket(16, id)", "--sort-by", "id", "--property", "owner=anna=x", lake=lake,
+        "bucket(16, id)", "--sort-by", "id", "--property", "owner=anna=x", "--order-by", "ts",
+        "--merge", "amount=sum", "--ttl", "ts=90 days", lake=lake,
     )  # fmt: skip
 
     assert made.exit_code == 0, made.stderr
@@ -52,6 +54,8 @@ def test_a_table_is_made_as_it_is_written(lake: str) -> None:
     assert [field.name for field in table.spec.fields] == ["ts_day", "id_bucket"]
     assert str(table.sort_order) == "id"
     assert table.properties == {"owner": "anna=x"}
+    assert rule_texts(table.schema)["merge"] == "amount: sum"
+    assert rule_texts(table.schema)["ttl"] == "ts: 90 days"
 
 
 def test_arrows_names_of_types_are_understood(lake: str) -> None:

@@ -61,6 +61,32 @@ def test_changes_are_written_to_a_file(lake: RowsLake, tmp_path: Path) -> None:
     assert pq.read_table(place).column("_change_type").to_pylist() == TYPES
 
 
+def test_live_changes_come_last_without_a_version(lake: RowsLake) -> None:
+    lake.ok("put", "shop.orders", '{"id": 5, "customer": "kim"}')
+
+    lines = lake.ok("changes", "shop.orders", "--since", "2", "--live").splitlines()
+    document = lake.json("changes", "shop.orders", "--since", "3", "--live")
+
+    assert lines[5].split() == ["5", "kim", "null", "insert", "null", "null"]
+    assert lines[6] == f"4 rows · after version 2 to {document['until']}"
+    (row,) = document["rows"]
+    assert (row["_change_type"], row["_commit_version"]) == ("insert", None)
+    assert row["_commit_timestamp"] is None
+    assert lake.json("changes", "shop.orders", "--since", "3")["rows"] == []
+
+
+def test_live_changes_of_a_consumer_come_again_once_they_are_flushed(lake: RowsLake) -> None:
+    lake.ok("put", "shop.orders", '{"id": 5, "customer": "kim"}')
+
+    def ids() -> list[int]:
+        found = lake.json("changes", "shop.orders", "--since", "3", "--consumer", "c", "--live")
+        return [row["id"] for row in found["rows"]]
+
+    assert (ids(), ids()) == ([5], [5])
+    lake.ok("flush", "shop.orders")
+    assert (ids(), ids()) == ([5], [])
+
+
 @pytest.mark.parametrize("form", ["table", "jsonl"])
 def test_a_follower_prints_each_commit_as_it_comes(
     lake: RowsLake, form: str, monkeypatch: pytest.MonkeyPatch
@@ -94,8 +120,10 @@ def test_a_follower_prints_each_commit_as_it_comes(
         (["--follow", "changes.jsonl"], "a file appears when it is complete"),
         (["--output", "parquet"], "Parquet is not text that can be printed"),
         (["--since", "-1"], "not a number of 0 or more"),
+        (["--live", "--until", "3"], "both --live and --until are given"),
+        (["--live", "--follow"], "both --live and --follow are given"),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_what_cannot_be_is_wrong_usage(lake: RowsLake, options: list[str], said: str) -> None:
     done = lake.run("changes", "shop.orders", *options)

@@ -11,6 +11,7 @@ import neve
 from neve.catalog.lake import Lake
 from neve.cli.main import cli
 from neve.engine.table_options import TableOptions
+from neve.model.row_rules import rule_texts
 
 _COLUMNS: dict[str, pa.DataType] = {
     "id": pa.int64(),
@@ -58,6 +59,9 @@ def test_each_change_is_one_version(lake: str, catalog: Lake) -> None:
         ["nullable", "stars"],
         ["partition-by", "day(ts)", "bucket(4, id)"],
         ["sort-by", "id"],
+        ["order-by", "count", "--keep-deletes", "2 days"],
+        ["merge", "stars=max", "note=first"],
+        ["ttl", "ts", "90 days"],
     ]
 
     for number, change in enumerate(changes, start=2):
@@ -75,14 +79,26 @@ def test_each_change_is_one_version(lake: str, catalog: Lake) -> None:
     assert str(table.schema.column("place").type) == "struct<postcode: int32, city: string>"
     assert table.spec.texts(table.schema) == ["day(ts)", "bucket(4, id)"]
     assert str(table.sort_order) == "id"
+    assert rule_texts(table.schema) == {
+        "order_by": "count",
+        "keep_deletes": "2 days",
+        "merge": "note: first, stars: max",
+        "ttl": "ts: 90 days",
+    }
+    assert "order by" in run("describe", "shop.orders", lake=lake).stdout
 
 
 def test_partitions_order_and_defaults_can_be_taken_away(lake: str, catalog: Lake) -> None:
     evolve("partition-by", "day(ts)", lake=lake)
     evolve("sort-by", "id", lake=lake)
     evolve("default", "count", "7", lake=lake)
+    evolve("order-by", "count", lake=lake)
+    evolve("ttl", "ts", "1 hour", lake=lake)
 
     for change in (
+        ["order-by", "--none"],
+        ["merge", "--none"],
+        ["ttl", "--none"],
         ["partition-by", "--none"],
         ["sort-by", "--none"],
         ["default", "count", "--none"],
@@ -92,6 +108,7 @@ def test_partitions_order_and_defaults_can_be_taken_away(lake: str, catalog: Lak
     table = catalog.load_table("shop.orders")
     assert table.spec.is_unpartitioned
     assert not table.sort_order.fields
+    assert not rule_texts(table.schema)
     assert table.schema.column("count").write_default is None
 
 
@@ -124,6 +141,10 @@ def test_json_says_whether_anything_changed(lake: str) -> None:
         ("widen count:long!", "cannot become required", "Leave out the !"),
         ("partition-by week(ts)", "unknown partition transform", ""),
         ("partition-by", "no fields are given", "--none"),
+        ("order-by id", "in the key and cannot order", "log position"),
+        ("merge count=median", "unknown merge function 'median'", "last, last_non_null"),
+        ("ttl count", "1 word given", "90 days"),
+        ("ttl count soon", "'soon' is not a duration", "90 days"),
         ("sort-by --none count", "both fields and --none are given", "--none"),
         ("sort-by -count", "in the order of the key ['id'], not by '-count'", "first columns"),
         ("sort-by -nope", "no column is named 'nope'", "The table has 'id', 'count'"),

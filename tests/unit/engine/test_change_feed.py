@@ -4,6 +4,7 @@ import gc
 import itertools
 from collections.abc import Iterator
 from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,9 @@ import pytest
 import neve
 from neve.catalog.lake import Lake
 from neve.errors import Closed, InvalidArgument, NotFound
+from neve.keys.merge import WindowSize
 from neve.model.arrow_types import ArrowField
+from tests.unit.engine.other_committer import OtherCommitter
 
 _PLACES = itertools.count()
 _FIELDS: list[ArrowField] = [
@@ -42,10 +45,19 @@ def table(lake: Lake) -> neve.Table:
 
 
 def told(reader: pa.RecordBatchReader) -> Told:
-    found = reader.read_all().to_pylist()
+    return told_of(reader.read_all())
+
+
+def told_of(found: pa.Table) -> Told:
+    rows = found.to_pylist()
     return [
-        (row["_commit_version"], row["_change_type"], row["id"], row.get("name")) for row in found
+        (row["_commit_version"], row["_change_type"], row["id"], row.get("name")) for row in rows
     ]
+
+
+def roll(table: neve.Table) -> None:
+    """Let the next rows go to another memtable; none is flushed."""
+    table._open.engine.writer._buffer.roll()
 
 
 def held(table: neve.Table) -> int:
@@ -136,7 +148,198 @@ def test_a_handle_that_only_reads_tells_the_same(lake: Lake, table: neve.Table) 
         assert told(reader.changes(4)) == [(5, "insert", 5, "later")]
 
 
+# Live
+
+
+def test_live_changes_come_last_by_key_and_without_a_version(table: neve.Table) -> None:
+    table.put({"id": 7, "name": "new"})
+    table.delete(2)
+    table.put({"id": 1, "name": "newest"})
+
+    found = table.changes(3, live=True).read_all()
+
+    assert told_of(found) == [
+        (4, "delete", 0, "n0"),
+        (None, "update_preimage", 1, "new"),
+        (None, "update_postimage", 1, "newest"),
+        (None, "delete", 2, "n2"),
+        (None, "insert", 7, "new"),
+    ]
+    assert found["_commit_timestamp"].to_pylist()[1:] == [None] * 4
+    assert told(table.changes(3)) == told_of(found)[:1], "nothing was flushed for it"
+
+
+def test_only_a_live_feed_has_columns_that_may_be_null(table: neve.Table) -> None:
+    labels = ("_change_type", "_commit_version", "_commit_timestamp")
+
+    def nullable(schema: pa.Schema) -> list[bool]:
+        return [schema.field(label).nullable for label in labels]
+
+    assert nullable(table.changes(0).schema) == [False, False, False]
+    assert nullable(table.changes(0, live=True).schema) == [False, True, True]
+    assert table.changes(0, live=True).read_all().schema == table.changes(0, live=True).schema
+
+
+def test_unflushed_rows_that_change_nothing_are_not_told_of(table: neve.Table) -> None:
+    table.delete(99)
+    table.put({"id": 8, "name": "short"})
+    table.delete(8)
+    table.delete(0)
+    assert told(table.changes(4, live=True)) == []
+
+    table.put({"id": 1, "name": "new"})  # the same row again
+    assert told(table.changes(4, live=True)) == [
+        (None, "update_preimage", 1, "new"),
+        (None, "update_postimage", 1, "new"),
+    ]
+
+
+def test_a_flush_commits_what_was_live_and_tells_it_again(table: neve.Table) -> None:
+    table.put({"id": 1, "name": "newest"})
+    table.upsert([{"id": 5, "name": "five"}, {"id": 2, "name": "two"}])
+    table.delete(5)
+    table.upsert([{"id": 6, "name": "six"}])
+    live = told(table.changes(4, live=True))
+
+    table.flush()
+
+    assert told(table.changes(4)) == [(5, *rest) for _, *rest in live]
+    assert told(table.changes(5, live=True)) == []
+
+
+def test_rows_of_several_memtables_are_one_change_each(table: neve.Table) -> None:
+    table.put({"id": 1, "name": "first"})
+    table.put({"id": 5, "name": "gone soon"})
+    table.delete(2)
+    roll(table)
+    table.put({"id": 1, "name": "second"})
+    table.delete(5)
+    roll(table)
+    table.put({"id": 2, "name": "back"})
+
+    assert told(table.changes(4, live=True)) == [
+        (None, "update_preimage", 1, "new"),
+        (None, "update_postimage", 1, "second"),
+        (None, "update_preimage", 2, "n2"),
+        (None, "update_postimage", 2, "back"),
+    ]
+
+
+def test_a_live_feed_is_one_view_whatever_happens_before_it_is_read(table: neve.Table) -> None:
+    table.put({"id": 1, "name": "newest"})
+    table.delete(2)
+    expected = told(table.changes(0, live=True))
+    reader = table.changes(0, live=True)
+
+    table.put({"id": 1, "name": "too late"})
+    table.put({"id": 50, "name": "too late"})
+    table.flush()
+    table.compact(full=True)
+    expire_all(table)
+
+    assert told(reader) == expected
+    del reader
+    expire_all(table)
+    assert held(table) == 0
+
+
+def test_partial_writes_are_live_as_reads_see_them(table: neve.Table) -> None:
+    with table.evolve() as e:
+        e.add_column("n", pa.int64())
+    table.upsert([{"id": 1, "n": 10}, {"id": 9, "n": 90}], columns=["n"])
+    roll(table)
+    table.upsert([{"id": 1, "name": "part"}], columns=["name"])
+    OtherCommitter(table).upsert([{"id": 1, "name": "theirs", "n": 5}])
+
+    found = table.changes(table.version, live=True).read_all().to_pylist()
+
+    assert [(row["_commit_version"], row["id"], row["name"], row["n"]) for row in found] == [
+        (6, 1, "new", None),
+        (6, 1, "theirs", 5),
+        (None, 1, "theirs", 5),
+        (None, 1, "part", 10),
+        (None, 9, None, 90),
+    ]
+
+
+def test_live_rows_written_under_an_older_schema_come_in_the_current_one(table: neve.Table) -> None:
+    table.put({"id": 1, "name": "before"})
+    with table.evolve() as e:
+        e.rename_column("name", "title")
+        e.add_column("note", pa.string(), default="-")
+    table.put({"id": 2, "title": "after", "note": "!"})
+
+    found = table.changes(table.version, live=True).read_all().to_pylist()
+
+    assert [(row["_change_type"], row["title"], row["note"]) for row in found] == [
+        ("update_preimage", "new", "-"),
+        ("update_postimage", "before", "-"),
+        ("update_preimage", "n2", "-"),
+        ("update_postimage", "after", "!"),
+    ]
+
+
+def test_a_handle_that_only_reads_tells_live_what_is_in_the_log(
+    lake: Lake, table: neve.Table
+) -> None:
+    with lake.table("a.b", read_only=True) as reader:
+        assert told(reader.changes(4, live=True)) == []
+        table.put({"id": 1, "name": "logged"})
+        assert told(reader.changes(4, live=True)) == told(table.changes(4, live=True))
+        table.flush()
+        table.delete(1)
+
+        assert told(reader.changes(4, live=True)) == [
+            (5, "update_preimage", 1, "new"),
+            (5, "update_postimage", 1, "logged"),
+            (None, "delete", 1, "logged"),
+        ]
+
+
+def test_a_table_without_a_flush_has_live_changes_only(lake: Lake) -> None:
+    table = lake.create_table("a.c", pa.schema(_FIELDS), ["id"], options=BY_HAND)
+    table.put({"id": 1, "name": "one"})
+
+    assert told(table.changes(0, live=True)) == [(None, "insert", 1, "one")]
+
+
+def test_many_live_changes_come_in_batches(
+    table: neve.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neve.read.memory_rows.MEMORY_ROWS", 100)
+    monkeypatch.setattr("neve.keys.merge.DEFAULT_SIZE", WindowSize(rows=100))
+    monkeypatch.setattr("neve.read.changes._GATHERED_ROWS", 100)
+    table.upsert([{"id": number, "name": "again"} for number in range(1, 1_000)])
+
+    batches = list(table.changes(4, live=True))
+
+    assert max(map(len, batches)) <= 300
+    told_ids = [each for batch in batches for each in batch.column("id").to_pylist()]
+    assert told_ids == [1, 1, 2, 2, *range(3, 1_000)]
+
+
 # What cannot be told
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"since": 9, "live": True}, "there is no version 9 yet"),
+        ({"since": None, "live": True}, "since=None is not the number of a version"),
+        ({"since": 0, "until": 4, "live": True}, "live changes come after the current version"),
+        ({"since": 0, "live": "yes"}, "live='yes' is invalid"),
+        ({"consumer": "c", "live": 1}, "live=1 is invalid"),
+    ],
+    ids=str,
+)
+def test_a_live_feed_that_can_never_be_is_refused(
+    table: neve.Table, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        table.changes(**options)
+
+    assert not table.consumers().num_rows
+    assert held(table) == 0
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def write(table: neve.Table, number: int) -> None:
     assert table.flush() == number
 
 
-def read(reader: pa.RecordBatchReader) -> list[int]:
-    """Read to the end; return the Versions that made changes."""
+def read(reader: pa.RecordBatchReader) -> list[int | None]:
+    """Read to the end; return the Versions that made changes, None for live ones."""
     return [row["_commit_version"] for row in reader.read_all().to_pylist()]
 
 
@@ -100,6 +100,30 @@ def test_a_consumer_skips_forward_and_never_goes_back(table: neve.Table) -> None
     assert read(table.changes(since=5, consumer="c")) == [6]
     assert read(table.changes(since=0, consumer="c")) == []
     assert positions(table) == {"c": 6}
+
+
+def test_live_changes_are_read_again_once_they_are_flushed(table: neve.Table) -> None:
+    table.put({"id": 9, "name": "live"})
+
+    assert read(table.changes(consumer="c", live=True)) == [2, 3, 4, None]
+    assert positions(table) == {"c": 4}
+    assert read(table.changes(consumer="c", live=True)) == [None]
+    assert read(table.changes(consumer="c")) == []
+
+    table.flush()
+
+    assert read(table.changes(consumer="c", live=True)) == [5]
+    assert positions(table) == {"c": 5}
+
+
+def test_a_live_reader_that_is_dropped_half_way_moves_nothing(table: neve.Table) -> None:
+    table.put({"id": 9, "name": "live"})
+    reader = table.changes(consumer="c", live=True)
+    for _ in range(4):
+        reader.read_next_batch()
+    del reader
+
+    assert positions(table) == {"c": 0}
 
 
 def test_a_reader_that_is_dropped_half_way_moves_nothing(table: neve.Table) -> None:

@@ -1,7 +1,7 @@
 """Rows that expire: readers leave them out at once, upkeep removes them."""
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, cast
 
@@ -39,12 +39,18 @@ Row = dict[str, object]
 class Bench:
     """A table whose rows live for an hour, and a clock."""
 
-    def __init__(self, *, ttl: tuple[str, str] | None = ("ts", "1 hour")) -> None:
+    def __init__(
+        self,
+        *,
+        ttl: tuple[str, str] | None = ("ts", "1 hour"),
+        merge: Mapping[str, str] | None = None,
+        order_by: Sequence[str] = (),
+    ) -> None:
         self.clock = SimulatedClock()
         self.objects = MemoryStore()
         self.lake = self.a_lake()
         self.table: neve.Table = self.lake.create_table(
-            "a.b", SCHEMA, ["id"], ttl=ttl, options=OPTIONS
+            "a.b", SCHEMA, ["id"], ttl=ttl, merge=merge, order_by=order_by, options=OPTIONS
         )
 
     def a_lake(self) -> Lake:
@@ -387,6 +393,54 @@ def test_a_merge_of_a_job_counts_an_expired_row_as_absent(bench: Bench) -> None:
 
         assert rows.column_names == ["v"]
         assert places.tolist() == [1]
+
+
+@pytest.mark.parametrize("order_by", [(), ("ts",)])
+def test_nothing_is_folded_into_an_expired_row(order_by: Sequence[str]) -> None:
+    bench = Bench(merge={"v": "sum"}, order_by=order_by)
+    with bench.lake:
+        bench.table.upsert([row(each, 0, v=10) for each in range(1, 5)])
+        bench.table.flush()
+        bench.table.put(row(4, 30, v=10))
+        bench.clock.advance(HOUR)
+
+        bench.table.put(row(1, 60, v=1))
+        bench.table.upsert([row(2, 60, v=1), row(4, 60, v=1)])
+        bench.table.upsert([{"id": 3, "v": 1, "ts": at(60)}], columns=["v", "ts"])
+        bench.table.put(row(1, 61, v=1))
+
+        expected = {1: 2, 2: 1, 3: 1, 4: 21}
+        assert totals(bench.table) == expected
+        bench.table._open.engine.writer.remove_expired_once()
+        assert totals(bench.table) == expected
+        bench.reopen()
+        assert totals(bench.table) == expected
+        with bench.a_lake() as lake, lake.table("a.b", read_only=True, options=OPTIONS) as reader:
+            assert totals(reader) == expected
+        bench.table.flush()
+        assert totals(bench.table) == expected
+
+
+def totals(table: neve.Table) -> dict[int, int]:
+    rows = table.scan().to_pylist()
+    assert all(table.get(each["id"]) == each for each in rows)
+    return {each["id"]: each["v"] for each in rows}
+
+
+def test_an_older_change_wins_over_an_expired_row() -> None:
+    bench = Bench(order_by=["v"])
+    with bench.lake:
+        bench.table.put(row(1, 0, v=9))
+        bench.table.flush()
+        bench.table.put(row(1, 90, v=8))
+        assert bench.table.get(1) == row(1, 0, v=9)
+        bench.clock.advance(HOUR)
+
+        bench.table.put(row(1, 90, v=8))
+
+        for _ in range(2):
+            assert bench.table.get(1) == row(1, 90, v=8)
+            bench.table.compact()
 
 
 # Removal

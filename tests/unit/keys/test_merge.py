@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Corruption
-from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
+from neve.keys.key_hashes import Words
+from neve.keys.merge import Block, LoadBlock, Source, ordered_rows, rows_by_key
 from neve.keys.order import RowKeys, SortKey
 
 directions = pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
@@ -127,3 +128,44 @@ def test_a_limit_cuts_each_piece_before_it_is_joined(*, descending: bool) -> Non
 
     everything = sorted(evens + odds, reverse=descending)
     assert with_limit == [everything[:3]]
+
+
+def _blocks(*parts: Words) -> list[Block]:
+    return [(pa.table({"n": part.astype(np.int64)}), RowKeys(part)) for part in parts]
+
+
+def _address(table: pa.Table) -> int:
+    """Where the first value of a column of 64-bit numbers is in memory."""
+    chunk = table.column("n").chunks[0]
+    values = chunk.buffers()[1]
+    assert values is not None
+    return values.address + 8 * chunk.offset
+
+
+def test_blocks_that_take_turns_in_long_stretches_are_not_copied() -> None:
+    numbers = np.arange(60_000, dtype=np.uint64)
+    is_new = (numbers // 10_000) % 3 == 1  # 10,000 to 20,000 and 40,000 to 50,000
+    old, *new = _blocks(numbers[~is_new], numbers[10_000:20_000], numbers[40_000:50_000])
+
+    tables = list(rows_by_key([old, *new]))
+
+    assert pa.concat_tables(tables).column("n").to_pylist() == numbers.tolist()
+    assert [table.num_rows for table in tables] == [10_000, 10_000, 20_000, 10_000, 10_000]
+    start = _address(old[0])
+    assert [_address(table) for table in tables[::2]] == [
+        start,
+        start + 8 * 10_000,
+        start + 8 * 30_000,
+    ]
+    assert [_address(table) for table in tables[1::2]] == [_address(rows) for rows, _ in new]
+
+
+@pytest.mark.parametrize("step", [2, 300], ids=["by rows", "by short stretches"])
+def test_blocks_that_take_turns_often_become_one_table(step: int) -> None:
+    numbers = np.arange(30_000, dtype=np.uint64)
+    is_left = (numbers // (step // 2)) % 2 == 0
+
+    (table,) = rows_by_key(_blocks(numbers[is_left], numbers[~is_left]))
+
+    assert table.column("n").to_pylist() == numbers.tolist()
+    assert table.column("n").num_chunks == 1

@@ -72,7 +72,7 @@ class Commits:
     def batches(self, commit: CommitChanges | None) -> Iterable[pa.RecordBatch]:
         assert commit is not None
         rows = ChangeRows(NotedAccess(self.bench), self.bench.context, self._check)
-        return change_batches(commit, rows)
+        return change_batches(commit, rows, feed_schema(self.bench.schema))
 
     def told(self, commit: CommitChanges | None, column: str = "name") -> Told:
         """Return the changes of a commit in short: what happened, key, one value."""
@@ -83,7 +83,8 @@ class Commits:
         """Return the changes of commits that are read as one group."""
         rows = ChangeRows(NotedAccess(self.bench), self.bench.context, self._check)
         rows.read_together(commits)
-        batches = [batch for commit in commits for batch in change_batches(commit, rows)]
+        schema = feed_schema(self.bench.schema)
+        batches = (batch for commit in commits for batch in change_batches(commit, rows, schema))
         told = [row for batch in batches for row in batch.to_pylist()]
         return [(row["_change_type"], row["id"], row.get("name")) for row in told]
 

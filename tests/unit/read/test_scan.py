@@ -231,7 +231,7 @@ def test_a_range_may_end_at_the_bounds_of_a_file(
 def test_many_rows_in_memory_come_in_order_too(
     *, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    monkeypatch.setattr("neve.read.scan._BATCH_ROWS", 4)
+    monkeypatch.setattr("neve.read.memory_rows.MEMORY_ROWS", 4)
     bench = TableBench()
     bench.add(numbered(range(1, 30, 3)))
     bench.upsert(numbered(range(0, 30, 3)))

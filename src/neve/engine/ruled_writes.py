@@ -1,0 +1,379 @@
+"""RuledPath: writes of a table whose changes are compared by order columns, or folded.
+
+1. Check the rows as in every table; each change has its order columns.
+2. Decide, while no other write comes between. With order columns: look up the rows and the
+   remembered deletes of the keys, and drop changes that are older than what is there.
+3. Of the changes of one key keep the newest or, with merge functions, fold all of them; what came
+   before a delete does not count.
+4. Log what is left as one batch: deletes with their order, then rows.
+
+So the log and the memtable have only changes that won, and a read finds the newest row as it does
+in every table. Another process may commit newer rows in the meantime: they are logged again when
+they are shown, and a flush compares its rows with files that it has not seen (`manifest.rebase`).
+
+A delete by key alone has no order of its own: it deletes what it finds, and is as new as that.
+
+A row that has expired counts as absent: any change wins over it, and nothing is folded into it. For
+that, its delete is logged before the row.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from neve.engine.row_input import batches_of
+from neve.engine.snapshot import CurrentView
+from neve.engine.write_path import (
+    ATOMIC_BYTES_MAX,
+    Decide,
+    PreparedBatch,
+    WritePath,
+    key_batch,
+)
+from neve.errors import SchemaMismatch
+from neve.keys.arrays import Flags, Positions, concat_keys, key_objects
+from neve.keys.columns import KeyArray
+from neve.memtable.found_row import GivenColumns
+from neve.memtable.memtable import Memtable
+from neve.model.display import shown
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.version import Operation, Version, VersionFacts
+from neve.model.write_batch import (
+    SEQUENCE_MAX,
+    AppliedBatch,
+    Change,
+    DeleteRows,
+    UpsertRows,
+)
+from neve.observability.metrics import CHANGES_IGNORED, CHANGES_TIED
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import merged
+from neve.table.row_changes import Changes, Winners, all_columns, by_order, folded, winners
+from neve.table.row_order import (
+    Orders,
+    RowOrder,
+    joined_orders,
+    loses,
+    no_orders,
+)
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_view import TableView
+
+ALWAYS_STALE = 0
+"""The Version of rows that are merged at every read."""
+
+
+class RuledPath(WritePath):
+    """Prepares writes of a table with an order or with merge functions."""
+
+    def __init__(
+        self, context: TableContext, spec: PartitionSpec, current: CurrentView, files: TableFiles
+    ) -> None:
+        super().__init__(context, spec)
+        self._current = current
+        self._files = files
+        self.order = RowOrder.of(context.schema)
+        self.put = self._put
+        self.upsert = self._upsert
+        self.delete = self._delete
+        self.delete_many = self._delete_many
+
+    # The calls of every table
+
+    def _put(self, row: Mapping[str, object]) -> Decide:
+        return self.row_write(row)[1]
+
+    def row_write(self, row: Mapping[str, object]) -> tuple[bytes, Decide]:
+        """Return the key of a row, and what writes it."""
+        checked = self.checked_row(row)
+        rows = self.context.codec.decode_many([checked.value])
+        return checked.key, self.decided(Changes.of_rows(rows, self.encode_keys(rows), self.order))
+
+    def _upsert(self, rows: object) -> Iterator[Decide]:
+        batches = batches_of(rows, self.context.codec)
+        if not isinstance(rows, pa.RecordBatchReader):
+            batches = iter(_grouped([each for each in batches if each.num_rows]))
+        for batch in batches:
+            if batch.num_rows:
+                self.check_partition(batch)
+                yield self.decided(Changes.of_rows(batch, self.encode_keys(batch), self.order))
+
+    def _delete(self, key: object) -> Decide:
+        decide = self._delete_many([key])
+        assert decide is not None
+        return decide
+
+    def _delete_many(self, keys: object) -> Decide | None:
+        batch = key_batch(keys, self.context)
+        if not batch.num_rows:
+            return None
+        encoded = self.encode_keys(batch)
+        rows = self.context.codec.decode_many([])
+        return self.decided(
+            Changes(
+                rows=rows,
+                keys=self.encode_keys(rows),
+                deleted=encoded,
+                by_age=np.arange(len(encoded)),
+                is_keyed=True,
+            )
+        )
+
+    # Deciding
+
+    def decided(self, changes: Changes) -> Decide:
+        """Return what makes a write of changes, once no other write can come between."""
+        return lambda: self.prepared(changes)
+
+    def prepared(self, changes: Changes) -> PreparedBatch | None:
+        """Return the changes that win, as one write; None when there is nothing to write."""
+        return self.write_of(self.winners(changes), changes.application)
+
+    def winners(self, changes: Changes) -> Winners:
+        """Return the changes that win, and count the others."""
+        kept = winners(changes, self.context.schema, self.order, self.found_orders)
+        recorder = self._files.parts.recorder
+        if kept.ignored:
+            recorder.add(CHANGES_IGNORED, kept.ignored)
+        if kept.tied:
+            recorder.add(CHANGES_TIED, kept.tied)
+        return self.after_expired(kept)
+
+    def admitted(
+        self, rows: pa.RecordBatch, keys: KeyArray, schema: TableSchema
+    ) -> tuple[pa.RecordBatch, KeyArray]:
+        """Return the rows of a partial write that win, each key once; they have this schema."""
+        by_age = np.arange(len(keys))
+        if self.order is not None:
+            orders = self.order.of_changes(rows)
+            encoded = keys.dictionary_encode()
+            found, _ = self.found_orders(cast("KeyArray", encoded.dictionary))
+            by_age = by_order(orders, by_age)
+            by_age = by_age[~loses(orders, found.take(encoded.indices))[by_age]]
+        return folded(rows, keys, by_age, schema, self.context.schema.rules)
+
+    def found_orders(self, keys: KeyArray) -> tuple[Orders, Flags]:
+        """Return how new the row or delete of each key is, and which keys have a row."""
+        assert self.order is not None
+        current = self._current
+        view = current.view
+        if view.expires:
+            view = view.as_of(self._files.parts.clock.now_ms())
+        return self._files.found_orders(view, keys, self.order, current.sequence)
+
+    def after_expired(self, kept: Winners) -> Winners:
+        """Return changes after the deletes of expired rows that they would be folded into.
+
+        Such a delete is as new as the row that follows it.
+        """
+        view = self._current.view
+        if not (self.context.schema.rules.merge and view.expires and len(kept.keys)):
+            return kept
+        cutoff = view.as_of(self._files.parts.clock.now_ms()).cutoff
+        if cutoff is None:
+            return kept
+        time = [cutoff.column.name]
+        found, places = view.get_many(kept.keys, self._current.sequence, columns=time)
+        over = places[cutoff.expired_flags(found)]
+        if not len(over):
+            return kept
+        orders = None
+        if self.order is not None:
+            known = no_orders(len(kept.deleted)) if kept.orders is None else kept.orders
+            orders = joined_orders([known, self.order.of_rows(kept.rows.take(over))])
+        return replace(
+            kept, deleted=concat_keys([kept.deleted, kept.keys.take(over)]), orders=orders
+        )
+
+    def restoring(
+        self, version: Version, *, without: Memtable | None = None, is_first: bool = False
+    ) -> PreparedBatch | None:
+        """Return a write of rows of a Version that are newer than what memory has of their keys.
+
+        Others committed them. `without` is a memtable whose rows the Version has; `is_first`: any
+        file may have such rows, not only those that are not shown yet.
+        """
+        assert self.order is not None
+        view = self._current.view
+        memory = tuple(each for each in view.memtables if each is not without and not each.is_empty)
+        keys = self._in_both(memory, version, None if is_first else view.files.version)
+        if keys is None or not len(keys):
+            return None
+        in_memory = TableView(memory, view.files, view.context)
+        own, _ = self._files.found_orders(in_memory, keys, self.order, self._current.sequence)
+        shown = self._files.view(version, self.context.schema.schema_id)
+        theirs, has_row = self._files.found_orders(shown, keys, self.order)
+        lost = loses(own, theirs)
+        if not lost.any():
+            return None
+        written = keys.filter(pa.array(lost & has_row))
+        rows, places = shown.get_many(written, 0)
+        (batch,) = rows.take(np.argsort(places)).combine_chunks().to_batches() or [
+            self.context.codec.decode_many([])
+        ]
+        # With merge functions, a delete comes before the row: it must not be folded.
+        gone = lost if self.context.schema.rules.merge else lost & ~has_row
+        deleted = np.flatnonzero(gone)
+        kept = Winners(
+            rows=batch, keys=written, deleted=keys.take(deleted), orders=theirs.take(deleted)
+        )
+        return self.write_of(kept, None)
+
+    def _in_both(
+        self, memory: Sequence[Memtable], version: Version, shown: Version | None
+    ) -> KeyArray | None:
+        """Return keys of memtables that are in files of a Version, but not in those shown."""
+        keys = [memtable.view(memtable.last_sequence).keys() for memtable in memory]
+        if not keys:
+            return None
+        together = concat_keys(keys).unique()
+        if shown is None:
+            return together
+        found = np.zeros(len(together), np.bool_)
+        # A file with sequences is of this writer, which compared its rows when they were written.
+        for file in (*version.files.values(), *version.deletes.values()):
+            is_shown = file.path in shown.files or file.path in shown.deletes
+            if not is_shown and not file.sequence_max:
+                found[self._files.places_in(file, together)] = True
+        return together.filter(pa.array(found))
+
+    # Writing
+
+    def write_of(self, kept: Winners, application: tuple[str, int] | None) -> PreparedBatch | None:
+        """Return the write of the changes that win; None when there is nothing to log."""
+        logged, apply_changes = self.changes_of(kept)
+        if application is not None:
+            logged.append(AppliedBatch(*application))
+        if not logged:
+            return None
+
+        def apply(memtable: Memtable, sequence: int) -> None:
+            apply_changes(memtable, sequence)
+            if application is not None:
+                count = len(kept.deleted) + len(kept.keys)
+                memtable.note_applied(sequence + count, *application)
+
+        return PreparedBatch(self.encoded(logged), apply)
+
+    def changes_of(self, kept: Winners) -> tuple[list[Change], Callable[[Memtable, int], None]]:
+        """Return changes that win in the form of the log, and what applies them."""
+        rows, deleted, orders = kept.rows, kept.deleted, kept.orders
+        logged: list[Change] = []
+        if len(deleted):
+            logged.append(DeleteRows(self._delete_batch(deleted, orders)))
+        if rows.num_rows:
+            logged.append(UpsertRows(rows))
+        write_rows = self._rows_writer(rows, kept.keys)
+
+        def apply(memtable: Memtable, sequence: int) -> None:
+            memtable.delete_batch(sequence, deleted, orders)
+            write_rows(sequence + len(deleted), memtable)
+
+        return logged, apply
+
+    def _rows_writer(self, rows: pa.RecordBatch, keys: KeyArray) -> Callable[[int, Memtable], None]:
+        if not self.context.schema.rules.merge:
+            whole = self.upserted(rows, keys)
+            return lambda sequence, memtable: whole(memtable, sequence)
+        given = new_given(keys, np.empty(0, np.int64), all_columns(self.context.schema))
+        return lambda sequence, memtable: add_folded(
+            memtable,
+            sequence,
+            rows,
+            keys,
+            given,
+            context=self.context,
+            files=self._current.view.files,
+        )
+
+    def _delete_batch(self, keys: KeyArray, orders: Orders | None) -> pa.RecordBatch:
+        """Return deletes as the log has them: key columns, and order columns if there are any."""
+        arrays = self.context.encoder.decode_arrays(keys)
+        fields = list(self.context.schema.key_schema)
+        if orders is not None and self.order is not None:
+            arrays += self.order.columns_of(orders)
+            fields += [self.context.schema.column(name).arrow_field for name in self.order.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def path_of(
+    context: TableContext, spec: PartitionSpec, current: CurrentView, files: TableFiles
+) -> WritePath:
+    """Return the path that the rules of a schema ask for."""
+    rules = context.schema.rules
+    if rules.order_by or rules.merge:
+        return RuledPath(context, spec, current, files)
+    return WritePath(context, spec)
+
+
+def new_given(keys: KeyArray, places: Positions, field_ids: frozenset[int]) -> list[GivenColumns]:
+    """Return the given columns of rows that every reader folds; `places` have a row already."""
+    has_row = np.zeros(len(keys), np.bool_)
+    has_row[places] = True
+    given = [GivenColumns(field_ids, had_base, ALWAYS_STALE) for had_base in (False, True)]
+    return [given[each] for each in has_row.tolist()]
+
+
+def add_folded(
+    memtable: Memtable,
+    sequence: int,
+    rows: pa.RecordBatch,
+    keys: KeyArray,
+    given: Sequence[GivenColumns],
+    *,
+    context: TableContext,
+    files: FileSet,
+) -> None:
+    """Fold rows with unique keys into those that a memtable has, and apply them to it."""
+    if memtable.is_empty or not len(keys):
+        memtable.upsert_batch(sequence, keys, rows, given=list(given))
+        return
+    memory = TableView((memtable,), files.moved_to(_NOTHING), context)
+    found, places = memory.get_many(keys, SEQUENCE_MAX)
+    # A loop over the rows of a write: each is one dict lookup.
+    known = [
+        memtable.given_with(key, more) for key, more in zip(key_objects(keys), given, strict=True)
+    ]
+    whole = merged(
+        rows,
+        found,
+        places,
+        given=given[0].field_ids,
+        schema=context.schema,
+        rules=context.schema.rules,
+    )
+    memtable.upsert_batch(sequence, keys, whole, given=known)
+
+
+_NOTHING = Version(
+    number=1,
+    parent=None,
+    facts=VersionFacts(operation=Operation.CREATE, timestamp_ms=0, schema_id=0, spec_id=0),
+)
+
+
+def needs_order(columns: Sequence[str], schema: TableSchema) -> None:
+    """Raise SchemaMismatch for a partial write without the order columns."""
+    for field_id in schema.rules.order_by:
+        name = schema.column_by_id(field_id).name
+        if name not in columns:
+            raise SchemaMismatch(
+                f"a partial write lacks the order column {shown(name)}",
+                column=name,
+                hint="Write it too: it says how new the change is",
+            )
+
+
+def _grouped(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches of a call to one, or to several of a bounded size."""
+    if not batches:
+        return
+    table = pa.Table.from_batches(batches)
+    rows = max(1, table.num_rows // max(1, -(-table.nbytes // ATOMIC_BYTES_MAX)))
+    for start in range(0, table.num_rows, rows):
+        yield from table.slice(start, rows).combine_chunks().to_batches()

@@ -1,0 +1,129 @@
+"""RowOrder: which of two changes of a row is newer, in a table with an order column.
+
+The order columns of a change are encoded as keys are, so that bytes compare as values do. A change
+wins over the row or the delete that it finds unless its own bytes are smaller: of equal ones the
+later change wins.
+
+    found         row with lsn 7      delete with lsn 7      nothing
+    lsn 6         loses               loses                  wins
+    lsn 7, 8      wins                wins                   wins
+
+A row without a value in an order column was written before the table had one: every change wins.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import SchemaMismatch
+from neve.keys.arrays import Flags, Positions, masked_places
+from neve.keys.encoding import KeyEncoder
+from neve.model.display import shown
+from neve.model.schema import TableSchema
+from neve.model.schema_view import ArrowArray
+
+Orders = pa.LargeBinaryArray
+"""Encoded order columns, one for each change; NULL where there is none."""
+
+_TYPE: Final = pa.large_binary()
+
+
+class RowOrder:
+    """Compares changes of the rows of one schema."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        columns = [schema.column_by_id(each) for each in schema.rules.order_by]
+        self.schema = schema
+        self.names = tuple(column.name for column in columns)
+        self._encoder = KeyEncoder([column.type for column in columns], self.names)
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> "RowOrder | None":
+        """Return the order of a schema's rows; None when the last change wins."""
+        return cls(schema) if schema.rules.order_by else None
+
+    def of_changes(self, rows: pa.RecordBatch, places: Positions | None = None) -> Orders:
+        """Return the orders of changes; raises SchemaMismatch for one without.
+
+        `places` are those of the rows in the call, for the error.
+        """
+        missing = _missing(rows.select(self.names).columns)
+        if missing.any():
+            first = int(np.flatnonzero(missing)[0])
+            blank = next(name for name in self.names if _missing([rows.column(name)])[first])
+            raise SchemaMismatch(
+                f"a change has no value in order column {shown(blank)}",
+                column=blank,
+                row=first if places is None else int(places[first]),
+                hint="Each change needs one: without it, its age is unknown",
+            )
+        return self._encoded(rows.select(self.names).columns)
+
+    def of_rows(self, rows: pa.Table | pa.RecordBatch) -> Orders:
+        """Return the orders of rows of the table; NULL for rows from before it had an order."""
+        columns = [_one_array(rows.column(name)) for name in self.names]
+        missing = _missing(columns)
+        if not missing.any():
+            return self._encoded(columns)
+        kept = np.flatnonzero(~missing)
+        encoded = self._encoded([column.take(kept) for column in columns])
+        places: Positions = np.cumsum(~missing) - 1
+        return encoded.take(masked_places(places, ~missing))
+
+    def columns_of(self, orders: Orders) -> list[ArrowArray]:
+        """Return the order columns that were encoded."""
+        width = self._encoder.width
+        if width is None:
+            return self._encoder.decode_arrays(orders.cast(pa.binary()))
+        return self._encoder.decode_arrays(orders.cast(pa.binary(width)))
+
+    def _encoded(self, columns: Sequence[ArrowArray]) -> Orders:
+        return cast("Orders", self._encoder.encode_arrays(columns).cast(_TYPE))
+
+
+def loses(change: Orders, found: Orders) -> Flags:
+    """Return which changes are older than what they find; NULL loses against any, and to none."""
+    return pc.less(change, found).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def greatest(one: Orders, other: Orders) -> Orders:
+    """Return the greater of two orders, place by place; of NULL and a value the value."""
+    greater = pc.if_else(pc.less(one, other), other, one)
+    return cast("Orders", pc.coalesce(greater, one, other))
+
+
+def no_orders(count: int) -> Orders:
+    """Return orders of nothing."""
+    return pa.nulls(count, _TYPE)
+
+
+def joined_orders(parts: Iterable[Orders]) -> Orders:
+    """Return several arrays as one."""
+    return pa.concat_arrays([no_orders(0), *parts])
+
+
+def placed_orders(count: int, places: Positions, orders: Orders) -> Orders:
+    """Return `count` orders, those given at their places and NULL elsewhere."""
+    source = np.zeros(count, np.int64)
+    has_one = np.zeros(count, np.bool_)
+    source[places] = np.arange(len(places))
+    has_one[places] = True
+    return orders.take(masked_places(source, has_one))
+
+
+def _missing(columns: Sequence[ArrowArray]) -> npt.NDArray[np.bool_]:
+    """Return the rows without a value: NULL, and NaN, which has no place in an order."""
+    found = np.zeros(len(columns[0]), np.bool_)
+    for column in columns:
+        if column.null_count or pa.types.is_floating(column.type):
+            blank: Any = column.is_null(nan_is_null=True)
+            found |= blank.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _one_array(column: "ArrowArray | pa.ChunkedArray[Any]") -> ArrowArray:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -237,6 +237,15 @@ def test_every_primitive_type_orders(
         assert rows(table) == {}
 
 
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_a_batch_without_changes_is_noted(lake: neve.Lake, table: neve.Table, form: Form) -> None:
+    table.apply(form([]), app_id="a", batch=3)  # type: ignore[arg-type]
+    with lake.bulk("a.b", app_id="b", batch=4) as job:
+        job.apply(form([]))  # type: ignore[arg-type]
+
+    assert (table.last_batch("a"), table.last_batch("b")) == (3, 4)
+
+
 # What is refused
 
 

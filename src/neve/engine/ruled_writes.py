@@ -88,13 +88,8 @@ class RuledPath(WritePath):
     # The calls of every table
 
     def _put(self, row: Mapping[str, object]) -> Decide:
-        return self.row_write(row)[1]
-
-    def row_write(self, row: Mapping[str, object]) -> tuple[bytes, Decide]:
-        """Return the key of a row, and what writes it."""
-        checked = self.checked_row(row)
-        rows = self.context.codec.decode_many([checked.value])
-        return checked.key, self.decided(Changes.of_rows(rows, self.encode_keys(rows), self.order))
+        rows = self.context.codec.decode_many([self.checked_row(row).value])
+        return self.decided(Changes.of_rows(rows, self.encode_keys(rows), self.order))
 
     def _upsert(self, rows: object) -> Iterator[Decide]:
         batches = batches_of(rows, self.context.codec)

@@ -476,8 +476,8 @@ class _DictChanges:
 
     def order(self) -> list["pa.Array[Any]"]:
         """Return the order columns of all changes."""
-        found = []
-        for name in self._options.order_by:
+        found: list[pa.Array[Any]] = []
+        for name in self._options.order_by if self._given else ():
             values = [_order_value(row, name) for row in self._given]
             for place, value in enumerate(values):
                 # NaN is what a frame without a value has.

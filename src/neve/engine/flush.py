@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -44,7 +45,7 @@ from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.table.partial_merge import GivenRows, merged_on
 from neve.table.partitions import split_by_partition, split_by_spec
-from neve.table.row_order import RowOrder, loses
+from neve.table.row_order import RowOrder, equals, has_order_of, loses
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_files import TableFiles
 
@@ -63,6 +64,16 @@ class FlushTarget:
     compares: bool
     """Whether others may have committed rows that are newer, in a table with an order."""
     head_change: HeadChange
+
+    @property
+    def order(self) -> RowOrder | None:
+        """What decides which change is newer; None when the last one is.
+
+        So it is for rows that were written while the table had another order, or none.
+        """
+        order = RowOrder.of(self.mapping.target)
+        is_same = order is not None and has_order_of(self.mapping.source, order)
+        return order if is_same else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +155,7 @@ class Flush:
                 deletes=remembered_in(memtable, view),
             )
             if target.compares:
-                changes = self._newest(changes, target)
+                changes = self._newest(changes, memtable, target)
             with self._deleted_on_failure() as written:
                 proposal = self._written(changes, view, target, written)
                 if not proposal.is_empty:
@@ -174,7 +185,7 @@ class Flush:
                     deletes=remembered_in(memtable, view),
                 )
                 if target.compares or snapshot.version.number != target.base.number:
-                    changes = self._newest(changes, merging)
+                    changes = self._newest(changes, memtable, merging)
                 proposal = self._written(changes, view, merging, written)
                 if proposal.is_empty:
                     return CommitPlan()
@@ -183,22 +194,29 @@ class Flush:
 
             return self._committer.commit(plan, target.head_change)
 
-    def _newest(self, changes: "_Changes", target: FlushTarget) -> "_Changes":
-        """Leave out changes that are older than rows and deletes that others have committed."""
-        order = RowOrder.of(target.mapping.target)
+    def _newest(self, changes: _Changes, memtable: Memtable, target: FlushTarget) -> _Changes:
+        """Leave out changes that are older than rows and deletes that others have committed.
+
+        So are copies of their rows, see `RuledPath.restoring`.
+        """
+        order = target.order
         if order is None:
             return changes
         view = self._files.view(target.base)
         orders = order.of_rows(changes.rows)
         found, _ = self._files.found_orders(view, changes.keys, order)
         kept = ~loses(orders, found)
+        if memtable.copies:
+            kept &= ~(np.array(memtable.are_copies(changes.keys), np.bool_) & equals(orders, found))
         deletes = changes.deletes
         dead = changes.superseded.filter(
             pc.invert(pc.is_in(changes.superseded, value_set=changes.keys))
         )
         if deletes is not None:
             found, _ = self._files.found_orders(view, deletes.keys, order)
-            is_lost = loses(deletes.orders, found)
+            own = self._files.orders_under(memtable.schema, deletes.orders, order)
+            assert own is not None, "the memtable has the same order"
+            is_lost = loses(own, found)
             lost = as_large(deletes.keys).filter(pa.array(is_lost))
             dead = dead.filter(pc.invert(pc.is_in(as_large(dead), value_set=lost)))
         keys = changes.keys.filter(pa.array(kept))
@@ -241,13 +259,13 @@ class Flush:
         )
 
     def _written(
-        self, changes: "_Changes", view: MemtableView, target: FlushTarget, written: list[DataFile]
+        self, changes: _Changes, view: MemtableView, target: FlushTarget, written: list[DataFile]
     ) -> Proposal:
         """Write the files of changes, collect them in `written`, and propose them."""
         rows = self._write(changes, view, target)
         written.extend(rows)
         deletes: tuple[DataFile, ...] = ()
-        if changes.deletes is not None:
+        if changes.deletes is not None and target.order is not None:
             schema_id = target.mapping.source.schema_id
             deletes = (self._files.writers.deletes(changes.deletes, schema_id=schema_id),)
             written.extend(deletes)
@@ -258,11 +276,11 @@ class Flush:
             keys=(changes.superseded,),
             wal_segments=target.segments,
             deletes=deletes,
-            is_ordered=bool(target.mapping.target.rules.order_by),
+            is_ordered=target.order is not None,
         )
 
     def _write(
-        self, changes: "_Changes", view: MemtableView, target: FlushTarget
+        self, changes: _Changes, view: MemtableView, target: FlushTarget
     ) -> tuple[DataFile, ...]:
         rows, keys = changes.rows, changes.keys
         if not rows.num_rows:

@@ -483,6 +483,7 @@ class LiveWriter:
                 self._buffer.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
                 )
+                self.settle()
         # A thread that polls every second must not wake itself when nothing is new.
         if is_newer or flushed is not None:
             self.backlog.judge()

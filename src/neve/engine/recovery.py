@@ -24,6 +24,7 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from neve.engine.row_input import given_rows
 from neve.engine.ruled_writes import add_folded, new_given
@@ -233,7 +234,8 @@ def recover(
     """Replay rows that are not in data files; raises Corruption depending on the mode.
 
     `files` are those of the head's Version: partial writes are merged with their rows. `by_log`
-    makes a memtable for each log: a flush has all rows of a log, or none.
+    makes a memtable for each log: a flush has all rows of a log, or none. Changes that were made
+    under other rules of rows have a memtable of their own, so that they are read under those.
     """
     first = head.flushed_sequence + 1
     replay, logs, owned_from = replay_logs(parts, head, mode=mode)
@@ -241,13 +243,16 @@ def recover(
     apply = BatchApply(view)
     log = None
     for logged in replay:
-        if by_log and log not in {None, replay.last_log}:
-            newer = new_memtable(context, max(logged.sequence, first))
-            view = TableView((newer, *view.memtables), files, context)
+        ruling = _ruling_context(context, logged.batch.schema_version)
+        is_next = by_log and log not in {None, replay.last_log}
+        if is_next or ruling.schema.rules != view.context.schema.rules:
+            view = _with_memtable(view, ruling, max(logged.sequence, first))
             apply = BatchApply(view)
         log = replay.last_log
         apply(logged, from_sequence=first)
     next_sequence = max(replay.report.next_sequence or 1, head.last_sequence + 1, first)
+    if view.context is not context:
+        view = _with_memtable(view, context, next_sequence)
     highest = max((log.number for log in logs), default=0)
     return Recovered(
         memtables=view.memtables,
@@ -264,6 +269,26 @@ def recover(
     )
 
 
+def _ruling_context(context: TableContext, schema_id: int) -> TableContext:
+    """Return how changes of a schema are replayed: by the newest schema that has its rules."""
+    if schema_id == context.schema.schema_id:
+        return context
+    logged = context.definitions.schema(schema_id)
+    if logged.rules == context.schema.rules:
+        return context
+    return TableContext(logged, context.definitions)
+
+
+def _with_memtable(view: TableView, context: TableContext, first_sequence: int) -> TableView:
+    """Return the view with a new memtable, in the place of an empty one."""
+    newest, *older = view.memtables
+    if not newest.is_empty:
+        newest.freeze()
+        older.insert(0, newest)
+    newer = new_memtable(context, first_sequence)
+    return TableView((newer, *older), view.files, context)
+
+
 def new_memtable(context: TableContext, first_sequence: int) -> Memtable:
     """Return an empty memtable under a schema."""
     return Memtable(context.schema, context.codec, context.encoder, first_sequence=first_sequence)
@@ -277,6 +302,7 @@ class BatchApply:
         self._context = view.context
         schema = view.context.schema
         self._folds = bool(schema.rules.merge)
+        self._is_ordered = bool(schema.rules.order_by)
         self._all_columns = all_columns(schema)
 
     def __call__(self, logged: LoggedBatch, *, from_sequence: int) -> None:
@@ -289,12 +315,15 @@ class BatchApply:
             if sequence >= from_sequence:
                 memtable.put(sequence, put.key, put.value)
             return
+        is_copied = self._is_ordered and [*map(type, changes)] == [DeleteRows, UpsertRows]
         for change in changes:
             skipped = min(max(from_sequence - sequence, 0), change.row_count)
             if skipped < change.row_count:
                 self._apply(
                     memtable, sequence + skipped, change, skipped, logged.batch.schema_version
                 )
+                if is_copied and isinstance(change, UpsertRows):
+                    self._note_copies(memtable, sequence, change, changes[0])
             sequence += change.row_count
 
     def _apply(
@@ -363,6 +392,17 @@ class BatchApply:
         add_folded(
             memtable, sequence, rows, keys, given, context=self._context, files=self._view.files
         )
+
+    def _note_copies(
+        self, memtable: Memtable, sequence: int, written: UpsertRows, deleted: Change
+    ) -> None:
+        """Find copies of rows in files: each follows a delete of its key in the same batch."""
+        assert isinstance(deleted, DeleteRows)
+        names = self._context.encoder.names
+        gone = self._context.encoder.encode_arrays(deleted.keys.columns[: len(names)])
+        keys = self._keys(written.rows)
+        if pc.all(pc.is_in(keys, value_set=gone)).as_py():
+            memtable.note_copies(sequence, keys)
 
     def _orders_of(self, deleted: pa.RecordBatch, schema_id: int) -> Orders | None:
         """Return how new logged deletes are; None when they have no order, or another one."""

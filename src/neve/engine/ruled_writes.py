@@ -56,6 +56,8 @@ from neve.table.row_changes import Changes, Winners, all_columns, by_order, fold
 from neve.table.row_order import (
     Orders,
     RowOrder,
+    equals,
+    has_order_of,
     joined_orders,
     loses,
     no_orders,
@@ -86,13 +88,8 @@ class RuledPath(WritePath):
     # The calls of every table
 
     def _put(self, row: Mapping[str, object]) -> Decide:
-        return self.row_write(row)[1]
-
-    def row_write(self, row: Mapping[str, object]) -> tuple[bytes, Decide]:
-        """Return the key of a row, and what writes it."""
-        checked = self.checked_row(row)
-        rows = self.context.codec.decode_many([checked.value])
-        return checked.key, self.decided(Changes.of_rows(rows, self.encode_keys(rows), self.order))
+        rows = self.context.codec.decode_many([self.checked_row(row).value])
+        return self.decided(Changes.of_rows(rows, self.encode_keys(rows), self.order))
 
     def _upsert(self, rows: object) -> Iterator[Decide]:
         batches = batches_of(rows, self.context.codec)
@@ -197,18 +194,31 @@ class RuledPath(WritePath):
 
         Others committed them. `without` is a memtable whose rows the Version has; `is_first`: any
         file may have such rows, not only those that are not shown yet.
+
+        What this writes are copies: not later changes of these rows, so that they lose to whatever
+        others do to the rows that they are copies of. In the log, each follows a delete.
         """
         assert self.order is not None
         view = self._current.view
-        memory = tuple(each for each in view.memtables if each is not without and not each.is_empty)
+        # What was written while the table had another order is newer than all that is committed.
+        memory = tuple(
+            each
+            for each in view.memtables
+            if each is not without and not each.is_empty and has_order_of(each.schema, self.order)
+        )
         keys = self._in_both(memory, version, None if is_first else view.files.version)
         if keys is None or not len(keys):
             return None
         in_memory = TableView(memory, view.files, view.context)
-        own, _ = self._files.found_orders(in_memory, keys, self.order, self._current.sequence)
+        own, has_own = self._files.found_orders(in_memory, keys, self.order, self._current.sequence)
         shown = self._files.view(version, self.context.schema.schema_id)
         theirs, has_row = self._files.found_orders(shown, keys, self.order)
         lost = loses(own, theirs)
+        if any(memtable.copies for memtable in memory):
+            is_copy = np.zeros(len(keys), np.bool_)
+            for memtable in memory:
+                is_copy |= memtable.are_copies(keys)
+            lost |= is_copy & has_own & equals(own, theirs)
         if not lost.any():
             return None
         written = keys.filter(pa.array(lost & has_row))
@@ -216,13 +226,16 @@ class RuledPath(WritePath):
         (batch,) = rows.take(np.argsort(places)).combine_chunks().to_batches() or [
             self.context.codec.decode_many([])
         ]
-        # With merge functions, a delete comes before the row: it must not be folded.
-        gone = lost if self.context.schema.rules.merge else lost & ~has_row
-        deleted = np.flatnonzero(gone)
-        kept = Winners(
-            rows=batch, keys=written, deleted=keys.take(deleted), orders=theirs.take(deleted)
-        )
-        return self.write_of(kept, None)
+        gone = np.flatnonzero(lost)
+        kept = Winners(rows=batch, keys=written, deleted=keys.take(gone), orders=theirs.take(gone))
+        write = self.write_of(kept, None)
+        assert write is not None
+
+        def apply(memtable: Memtable, sequence: int) -> None:
+            write.apply(memtable, sequence)
+            memtable.note_copies(sequence + len(gone), written)
+
+        return PreparedBatch(write.changes, apply)
 
     def _in_both(
         self, memory: Sequence[Memtable], version: Version, shown: Version | None

@@ -66,6 +66,18 @@ class BulkJob(KeptInProcess):
             self._committer.give_up(self._run)
             raise
 
+    def _begin_again(self) -> None:
+        """Begin on the newest Version; raises Conflict when its columns are others."""
+        before = self._base.schema.schema_id
+        self._begin()
+        if self._base.schema.schema_id != before:
+            self.close()
+            raise Conflict(
+                "the columns of the table were changed while the job ran",
+                path=self._parts.paths.root,
+                hint="Run the job again",
+            )
+
     def __enter__(self) -> Self:
         return self
 
@@ -146,7 +158,7 @@ class BulkJob(KeptInProcess):
                     self._is_open = False
                     raise
                 # Others changed rows that the merge functions were applied to.
-                self._begin()
+                self._begin_again()
             except BaseException:
                 self._is_open = False
                 raise

@@ -12,7 +12,8 @@ to current, everything committed in between is older:
 
 In a table with an order column, "older" is decided row by row: of the proposal's row and one that
 was committed in between, the one with the smaller order value is marked, also when that is the
-proposal's own. A row that is older than a delete in between is marked too.
+proposal's own. A row that is older than a delete in between is marked too. Rows that the proposal
+marks are found again in files that replaced theirs, unless a newer row has taken their place.
 
 A rewrite (compaction) does not write newer rows, it moves old ones:
 
@@ -184,7 +185,10 @@ def rebase(
     elif proposal.is_ordered:
         unseen = [*new_files, *_restored_files(proposal, base, current, lookup, touched)]
         deletes = [file for path, file in current.deletes.items() if path not in base.deletes]
-        _mark_older(proposal, [*unseen, *deletes], lookup, marked)
+        # The newest schema reads the rows of both.
+        schema_id = current.facts.schema_id
+        _mark_older(proposal, [*unseen, *deletes], lookup, marked, schema_id=schema_id)
+        _follow_older(proposal, base, unseen, lookup, marked, schema_id=schema_id)
     else:
         unseen = [*new_files, *_restored_files(proposal, base, current, lookup, touched)]
         _follow_rewritten_files(proposal, base, unseen, lookup, marked)
@@ -295,10 +299,14 @@ def _mark_keys(
 
 
 def _mark_older(
-    proposal: Proposal, unseen: list[DataFile], lookup: RowLookup, marked: dict[str, BitMap64]
+    proposal: Proposal,
+    unseen: list[DataFile],
+    lookup: RowLookup,
+    marked: dict[str, BitMap64],
+    *,
+    schema_id: int,
 ) -> None:
     """Mark the older one of each two rows: the proposal's, or one that it has not seen."""
-    schema_id = proposal.facts.schema_id
     for own in (*proposal.added, *proposal.deletes_added):
         for other in unseen:
             if own.key_min > other.key_max or other.key_min > own.key_max:
@@ -308,6 +316,29 @@ def _mark_older(
                 _mark(marked, own, lost)
             if other.format is not FileFormat.REMEMBERED:
                 _mark(marked, other, won)
+
+
+def _follow_older(
+    proposal: Proposal,
+    base: Version,
+    unseen: list[DataFile],
+    lookup: RowLookup,
+    marked: dict[str, BitMap64],
+    *,
+    schema_id: int,
+) -> None:
+    """Find rows of rewritten files that the proposal marks again, unless they are newer by now.
+
+    Deletes are not all remembered: those of rows from before the table had an order are not.
+    """
+    for path, positions in proposal.marked.items():
+        before = base.files.get(path)
+        if path in marked or before is None:
+            continue
+        keys = lookup.keys_at(before, positions)
+        for file in unseen:
+            _, older = lookup.older_rows(before, file, schema_id)
+            _mark(marked, file, older & lookup.positions_of(file, keys))
 
 
 def _carry_marks_to_outputs(

@@ -77,6 +77,7 @@ class Memtable:
         "_width",
         "applied",
         "byte_count",
+        "copies",
         "deleted_orders",
         "is_frozen",
         "row_readers",
@@ -102,6 +103,8 @@ class Memtable:
         """The last batch of each application whose rows are here; replaced whole."""
         self.deleted_orders: Final[dict[bytes, bytes]] = {}
         """By key, how new its last delete is, in a table with an order; used by the writer only."""
+        self.copies: Final[dict[bytes, int]] = {}
+        """By key, the sequence of a row that is a copy of one in files; used by the writer only."""
         self.since_version = 0
         """The Version that was shown when it began: its rows were compared with that one."""
         # filled by readers, each by one step: readers of single rows of a batch, by its identity
@@ -204,6 +207,21 @@ class Memtable:
             known = cast("list[bytes]", orders.to_pylist())
             self.deleted_orders.update(zip(key_objects(keys), known, strict=True))
             self.byte_count += keys.nbytes + orders.nbytes + _NEW_KEY_BYTES * len(keys)
+
+    def note_copies(self, first_sequence: int, keys: KeyArray) -> None:
+        """Note that the rows of a batch are copies of rows in files, not changes of them."""
+        self.copies.update(
+            {key: first_sequence + place for place, key in enumerate(key_objects(keys))}
+        )
+
+    def are_copies(self, keys: KeyArray) -> list[bool]:
+        """Return for each key whether its newest change here is such a copy."""
+        copies = self.copies
+        return [key in copies and self._newest_of(key) == copies[key] for key in key_objects(keys)]
+
+    def _newest_of(self, key: bytes) -> int:
+        change, found = self._rows.get(key), self._journal.find(key)
+        return max(0 if change is None else change[0], 0 if found is None else found[0])
 
     def note_applied(self, sequence: int, application: str, batch: int) -> None:
         """Note that the rows before this sequence are a batch of an application."""

@@ -264,12 +264,12 @@ def _sum(old: ArrowArray, own: ArrowArray) -> ArrowArray:
     if pa.types.is_floating(kind):
         total = pc.add(old, own)
     elif isinstance(kind, pa.Decimal128Type):
-        wide = pa.decimal256(kind.precision, kind.scale)
-        bound = pa.scalar((Decimal(10) ** kind.precision - 1).scaleb(-kind.scale, _DIGITS), wide)
-        low = pa.scalar(-bound.as_py(), wide)
-        total = pc.add(old.cast(wide), own.cast(wide))
-        total = pc.max_element_wise(pc.min_element_wise(total, bound), low, skip_nulls=False)
-        total = total.cast(kind)
+        wide = pa.decimal256(kind.precision + 1, kind.scale)
+        most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, _DIGITS)
+        high, low = (pa.scalar(each, wide) for each in (most, most.copy_negate()))
+        total = pc.add(old.cast(wide), own.cast(wide)).cast(wide)
+        bounded = cast("ArrowArray", pc.max_element_wise(pc.min_element_wise(total, high), low))
+        total = bounded.cast(kind)
     else:
         limits = np.iinfo(kind.to_pandas_dtype())
         left, right = (

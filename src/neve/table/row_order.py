@@ -75,19 +75,34 @@ class RowOrder:
         return encoded.take(masked_places(places, ~missing))
 
     def columns_of(self, orders: Orders) -> list[ArrowArray]:
-        """Return the order columns that were encoded."""
+        """Return the order columns that were encoded; NULL where there is no order."""
         width = self._encoder.width
-        if width is None:
-            return self._encoder.decode_arrays(orders.cast(pa.binary()))
-        return self._encoder.decode_arrays(orders.cast(pa.binary(width)))
+        known = orders.drop_null().cast(pa.binary() if width is None else pa.binary(width))
+        columns = self._encoder.decode_arrays(known)
+        if not orders.null_count:
+            return columns
+        is_known = orders.is_valid().to_numpy(zero_copy_only=False)
+        places = masked_places(np.cumsum(is_known) - 1, is_known)
+        return [column.take(places) for column in columns]
 
     def _encoded(self, columns: Sequence[ArrowArray]) -> Orders:
         return cast("Orders", self._encoder.encode_arrays(columns).cast(_TYPE))
 
 
 def loses(change: Orders, found: Orders) -> Flags:
-    """Return which changes are older than what they find; NULL loses against any, and to none."""
-    return pc.less(change, found).fill_null(False).to_numpy(zero_copy_only=False)
+    """Return which changes are older than what they find; NULL is older than any value."""
+    is_older = pc.or_kleene(pc.less(change, found), pc.and_(change.is_null(), found.is_valid()))
+    return is_older.fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def equals(change: Orders, found: Orders) -> Flags:
+    """Return which changes are as old as what they find; NULL is as old as nothing."""
+    return pc.equal(change, found).fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def has_order_of(schema: TableSchema, order: RowOrder) -> bool:
+    """Return whether rows of another schema are ordered by the same columns."""
+    return schema.rules.order_by == order.schema.rules.order_by
 
 
 def greatest(one: Orders, other: Orders) -> Orders:

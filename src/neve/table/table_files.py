@@ -28,7 +28,9 @@ from pyroaring import BitMap64
 from neve.errors import NeveError
 from neve.keys.arrays import Flags, Positions, concat_keys, key_at, key_objects
 from neve.keys.columns import KeyArray
+from neve.memtable.memtable import Memtable
 from neve.model.data_file import DataFile, FileFormat, VectorRef
+from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import VectorCache, bitmap_of, positions_in, superseded_rows
@@ -170,17 +172,24 @@ class TableFiles:
 
     def _deleted_orders(self, view: TableView, keys: KeyArray, order: RowOrder) -> Orders | None:
         """Return how new the newest remembered delete of each key is; None without any."""
-        found: list[Orders] = []
-        for memtable in view.memtables:
-            if memtable.deleted_orders:
-                known = memtable.deleted_orders
-                # A loop over the keys: each is one dict lookup.
-                found.append(pa.array(map(known.get, key_objects(keys)), pa.large_binary()))
-        for file in view.files.version.deletes.values():
-            orders = self.remembered_orders(file, keys, order)
-            if orders is not None:
-                found.append(orders)
-        return reduce(greatest, found) if found else None
+        files = view.files.version.deletes.values()
+        found = [
+            *(self.orders_in_memory(each, keys, order) for each in view.memtables),
+            *(self.remembered_orders(each, keys, order) for each in files),
+        ]
+        known = [each for each in found if each is not None]
+        return reduce(greatest, known) if known else None
+
+    def orders_in_memory(
+        self, memtable: Memtable, keys: KeyArray, order: RowOrder
+    ) -> Orders | None:
+        """Return how new the last deletes of keys in a memtable are; None without any."""
+        known = memtable.deleted_orders
+        if not known:
+            return None
+        # A loop over the keys: each is one dict lookup.
+        found = pa.array(map(known.get, key_objects(keys)), pa.large_binary())
+        return self.orders_under(memtable.schema, found, order)
 
     def joined_deletes(self, group: Sequence[DataFile], order: RowOrder) -> DataFile:
         """Write the deletes of several files as one, which is as young as the youngest."""
@@ -188,7 +197,8 @@ class TableFiles:
         orders: list[Orders] = []
         for file in group:
             deletes = self.remembered(file)
-            known = self._orders_under(file, deletes.orders, order)
+            source = self.definitions.schema(file.schema_id)
+            known = self.orders_under(source, deletes.orders, order)
             if known is not None:
                 keys.append(deletes.keys)
                 orders.append(known)
@@ -206,12 +216,12 @@ class TableFiles:
         hits, places = deletes.find(keys)
         found = deletes.orders.take(places) if len(hits) else None
         if found is not None:
-            found = self._orders_under(file, found, order)
+            source = self.definitions.schema(file.schema_id)
+            found = self.orders_under(source, found, order)
         return None if found is None else placed_orders(len(keys), hits, found)
 
-    def _orders_under(self, file: DataFile, found: Orders, order: RowOrder) -> Orders | None:
-        """Return orders of a file as the current schema has them; None if they are of another."""
-        source = self.definitions.schema(file.schema_id)
+    def orders_under(self, source: TableSchema, found: Orders, order: RowOrder) -> Orders | None:
+        """Return orders of one schema as another one has them; None if it orders otherwise."""
         if source.rules.order_by != order.schema.rules.order_by:
             return None
         if source.schema_id == order.schema.schema_id:
@@ -329,7 +339,7 @@ class TableFiles:
     def _orders_in(self, file: DataFile, places: Positions, order: RowOrder) -> Orders:
         if file.format is FileFormat.REMEMBERED:
             found = self.remembered(file).orders.take(places)
-            known = self._orders_under(file, found, order)
+            known = self.orders_under(self.definitions.schema(file.schema_id), found, order)
             return no_orders(len(places)) if known is None else known
         return self.orders_at(file, places, order)
 

@@ -577,3 +577,15 @@ def test_order_values_that_have_no_order_are_refused(table: neve.Table, value: o
         table.apply(changes, order_by="s")
 
     assert rows(table) == {}
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+@pytest.mark.parametrize("order_by", [None, "v"])
+def test_a_batch_without_changes_is_noted(
+    table: neve.Table, form: object, order_by: str | None
+) -> None:
+    table.apply(form([]), order_by=order_by)  # type: ignore[operator]
+    table.apply(form([]), order_by=order_by, app_id="a", batch=3)  # type: ignore[operator]
+
+    assert rows(table) == {}
+    assert table.last_batch("a") == 3

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +42,7 @@ from neve.model.bound_predicate import (
 )
 from neve.model.display import shown
 from neve.model.plain_values import to_plain
-
-if TYPE_CHECKING:
-    from neve.model.schema import Column, TableSchema
+from neve.model.schema_view import ColumnView
 
 _DAY_MS: Final = 24 * 60 * 60 * 1_000
 KEEP_DELETES_MS: Final = 7 * _DAY_MS
@@ -75,6 +73,37 @@ _TIMESTAMPS: Final = frozenset(
 )
 _NANOSECONDS: Final = frozenset({TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS})
 _ZONED: Final = frozenset({TypeKind.TIMESTAMPTZ, TypeKind.TIMESTAMPTZ_NS})
+
+
+class RuledColumn(ColumnView, Protocol):
+    """A column, as far as rules need it."""
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be NULL."""
+        ...
+
+
+class RuledSchema(Protocol):
+    """A schema, as far as rules need it: schemas have rules, so rules do not know schemas."""
+
+    @property
+    def rules(self) -> "RowRules":
+        """The rules that it has."""
+        ...
+
+    @property
+    def columns(self) -> Sequence[RuledColumn]:
+        """Columns in order."""
+        ...
+
+    def column(self, name: str) -> RuledColumn:
+        """Find a column by name; raises NotFound."""
+        ...
+
+    def column_by_id(self, field_id: int) -> RuledColumn:
+        """Find a column by field id; raises NotFound."""
+        ...
 
 
 class MergeFunction(StrEnum):
@@ -123,7 +152,7 @@ class TimeToLive:
 class Cutoff:
     """Distinguishes rows that have expired at one moment from those that have not (MODEL-R4)."""
 
-    column: "Column"
+    column: RuledColumn
     count: int
     """In the unit of the column: rows with a time up to this have expired."""
 
@@ -169,7 +198,7 @@ class Cutoff:
         return np.concatenate(flags) if flags else np.empty(0, np.bool_)
 
 
-def cutoff_at(schema: "TableSchema", now_ms: int) -> Cutoff | None:
+def cutoff_at(schema: RuledSchema, now_ms: int) -> Cutoff | None:
     """Return which rows of a schema have expired at a time; None where no row can have."""
     ttl = schema.rules.ttl
     if ttl is None:
@@ -180,7 +209,7 @@ def cutoff_at(schema: "TableSchema", now_ms: int) -> Cutoff | None:
     return None if count < -_INT64_MAX else Cutoff(column, min(count, _INT64_MAX))
 
 
-def _is_fine(column: "Column") -> bool:
+def _is_fine(column: RuledColumn) -> bool:
     return kind_of(column.type) in _NANOSECONDS
 
 
@@ -207,7 +236,7 @@ class RowRules:
         """Return the merge function of a column."""
         return dict(self.merge).get(field_id, MergeFunction.LAST)
 
-    def check(self, columns: Mapping[int, "Column"], primary_key: Sequence[int]) -> None:
+    def check(self, columns: Mapping[int, RuledColumn], primary_key: Sequence[int]) -> None:
         """Raise InvalidArgument for a rule that does not fit the columns (MODEL-R1 to R3)."""
         if len(set(self.order_by)) < len(self.order_by):
             raise InvalidArgument("a column is in order_by twice", hint="Name each column once")
@@ -238,7 +267,7 @@ class AskedRules:
     ttl: tuple[str, str | timedelta] | tuple[()] | None = None
     """An empty tuple: rows never expire."""
 
-    def on(self, schema: "TableSchema") -> RowRules:
+    def on(self, schema: RuledSchema) -> RowRules:
         """Return the rules of a schema after these changes; raises InvalidArgument, NotFound."""
         before = schema.rules
         order_by, keep_deletes_ms = before.order_by, before.keep_deletes_ms
@@ -285,7 +314,7 @@ def duration_text(milliseconds: int) -> str:
     raise AssertionError("every duration is a whole number of milliseconds")
 
 
-def rule_texts(schema: "TableSchema") -> Mapping[str, str]:
+def rule_texts(schema: RuledSchema) -> Mapping[str, str]:
     """Return the rules of a schema by name, for people; empty without any."""
     rules = schema.rules
     names = {column.field_id: column.name for column in schema.columns}
@@ -300,7 +329,7 @@ def rule_texts(schema: "TableSchema") -> Mapping[str, str]:
     return found
 
 
-def _ids(schema: "TableSchema", names: object, *, what: str) -> Iterable[int]:
+def _ids(schema: RuledSchema, names: object, *, what: str) -> Iterable[int]:
     if not isinstance(names, Iterable):
         raise InvalidArgument(
             f"{what} is {type(names).__name__}", hint="Name a column, or list several"
@@ -314,7 +343,7 @@ def _ids(schema: "TableSchema", names: object, *, what: str) -> Iterable[int]:
 
 
 def _functions(
-    schema: "TableSchema", merge: Mapping[str, str]
+    schema: RuledSchema, merge: Mapping[str, str]
 ) -> tuple[tuple[int, MergeFunction], ...]:
     if not isinstance(merge, Mapping):
         raise InvalidArgument(
@@ -336,7 +365,7 @@ def _functions(
     return tuple(sorted(found.items()))
 
 
-def _ttl(schema: "TableSchema", ttl: object) -> TimeToLive | None:
+def _ttl(schema: RuledSchema, ttl: object) -> TimeToLive | None:
     if not ttl:
         return None
     match ttl:
@@ -351,7 +380,7 @@ def _ttl(schema: "TableSchema", ttl: object) -> TimeToLive | None:
             )
 
 
-def _check_order(column: "Column", primary_key: Sequence[int]) -> None:
+def _check_order(column: RuledColumn, primary_key: Sequence[int]) -> None:
     if column.field_id in primary_key:
         raise InvalidArgument(
             f"MODEL-R1: column {shown(column.name)} is in the key and cannot order its rows",
@@ -364,7 +393,7 @@ def _check_order(column: "Column", primary_key: Sequence[int]) -> None:
         )
 
 
-def _check_merge(column: "Column", function: MergeFunction, taken: Sequence[int]) -> None:
+def _check_merge(column: RuledColumn, function: MergeFunction, taken: Sequence[int]) -> None:
     if column.field_id in taken:
         raise InvalidArgument(
             f"MODEL-R2: column {shown(column.name)} is in the key or orders rows, and cannot have "
@@ -379,7 +408,7 @@ def _check_merge(column: "Column", function: MergeFunction, taken: Sequence[int]
         )
 
 
-def _check_ttl(column: "Column", ttl: TimeToLive) -> None:
+def _check_ttl(column: RuledColumn, ttl: TimeToLive) -> None:
     if kind_of(column.type) not in _TIMESTAMPS:
         raise InvalidArgument(
             f"MODEL-R3: rows cannot expire by column {shown(column.name)}, which is "

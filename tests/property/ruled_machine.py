@@ -125,6 +125,7 @@ class Machine:
         self.batch = 0
         self.lsns = self.rng.sample(range(1_000), 1_000)
         self.past: list[Change] = []
+        self.reader: neve.Table | None = None
         self.lake = self._lake()
         self.table = self.lake.create_table(
             "a.b",
@@ -206,6 +207,20 @@ class Machine:
         assert {row["id"]: row for row in asked.to_pylist()} == expected
         key = self.rng.randrange(KEYS)
         assert self.table.get(key) == expected.get(key)
+        if self.rng.random() < 0.2:
+            self.check_reader(key)
+
+    def check_reader(self, key: int) -> None:
+        """Compare what another process reads: all that is durable."""
+        expected = rows_in(self.durable())
+        if self.reader is None or self.rng.random() < 0.3:
+            self.reader = self._lake().table("a.b", read_only=True)
+        self.reader.refresh()
+        scanned = {row["id"]: row for row in self.reader.scan().to_arrow().to_pylist()}
+        # It may miss a newer row of others until the writer has seen that.
+        if self.shown is self.state:
+            assert scanned == expected
+            assert self.reader.get(key) == expected.get(key)
 
 
 def event(change: Change) -> Row:

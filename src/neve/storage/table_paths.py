@@ -8,6 +8,7 @@ No other module of neve joins or splits a path. The layout, relative to the lake
     ├── wal.mark                           how far the newest log went (`neve.wal.durability`)
     ├── wal/LOCK                           held by the one live writer
     ├── wal/<epoch>/000001.wal             decimal, zero padded to six, grows past six
+    ├── wal/<epoch>/000000000001.slot      in a bucket, where logs are made of these
     ├── data/<partition path>/<id>.parquet
     ├── deletes/<id>.puffin
     ├── deletes/<id>-<offset>.parquet      positions of the vector that begins there, for Iceberg v2
@@ -58,6 +59,8 @@ _REFUSED_IN_NAME: Final = re.compile(rf"[{_UNPRINTABLE}/]")
 _LOG_NAME: Final = re.compile(r"(?:[0-9]{6}|[1-9][0-9]{6,19})\.wal")
 _EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _LOG_DIGITS: Final = 6
+_SLOT_NAME: Final = re.compile(r"[0-9]{12}\.slot")
+_SLOT_DIGITS: Final = 12
 _POSITION_DELETES: Final = re.compile(r"(.*[0-9a-f]{32})-[0-9]{1,19}\.parquet", re.ASCII)
 
 
@@ -141,6 +144,17 @@ def log_number(path: str) -> int | None:
     """Read a log's number from its path; None when the file is not a log."""
     _, name = split_path(path)
     return int(name.removesuffix(".wal")) if _LOG_NAME.fullmatch(name) else None
+
+
+def slot_name(number: int) -> str:
+    """Return the name of a slot, which holds what one sync made durable of a log in a bucket."""
+    return f"{number:0{_SLOT_DIGITS}d}.slot"
+
+
+def slot_number(path: str) -> int | None:
+    """Read a slot's number from its path; None when the object is not a slot."""
+    name = split_path(path)[1]
+    return int(name.removesuffix(".slot")) if _SLOT_NAME.fullmatch(name) else None
 
 
 def log_epoch(path: str) -> int | None:

@@ -19,7 +19,6 @@ from neve.engine.table_options import PublishMode, TableOptions
 from neve.errors import Closed, InvalidArgument
 from neve.manifest.table_head import Requirements
 from neve.storage.clock import Clock
-from neve.table.table_context import append_files_of
 
 
 class OpenTable(CatalogTable):
@@ -147,7 +146,7 @@ class OpenTable(CatalogTable):
         raises NotFound when nothing is.
         """
         self.check_not_closed()
-        if not self.is_read_only or append_files_of(self.stored.objects) is None:
+        if not self.is_read_only:
             return super().iceberg_metadata()
         return self._published()
 

@@ -30,7 +30,7 @@ from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.table.table_context import Definitions, TableParts
+from neve.table.table_context import Definitions, TableParts, logs_of
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,7 @@ class StoredTable:
         self.objects = objects
         self._clock = clock
         self._ids = ids
+        self.logs = logs_of(objects, ids)
         self.store = ManifestStore(
             objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
         )
@@ -123,6 +124,7 @@ class StoredTable:
         """Return the parts of a table, with its publisher if commits are to be published."""
         return TableParts(
             objects=self.objects,
+            logs=self.logs,
             paths=self.paths,
             versions=self.versions,
             definitions=self.definitions,

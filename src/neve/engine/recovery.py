@@ -42,7 +42,7 @@ from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged, widened
-from neve.table.table_context import TableContext, TableParts, append_files_of
+from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.durability import LogMark, MarkedLog
@@ -89,26 +89,25 @@ def find_logs(parts: TableParts) -> list[LogFile]:
     files are ignored.
     """
     paths: dict[str, str | None] = {
-        info.path: None for info in parts.objects.list(f"{parts.paths.wal}/")
+        info.path: None for info in parts.logs.list(f"{parts.paths.wal}/")
     }
-    append_files = append_files_of(parts.objects)
-    if append_files is not None:
-        for path, kind in append_files.odd_entries(parts.paths.wal).items():
-            is_top = split_path(path)[0] == parts.paths.wal
-            if log_epoch(path) is not None:
-                paths[path] = _ODDITIES[kind]
-            elif not (is_top and kind is FileKind.DIRECTORY):
-                raise Corruption(
-                    "an entry among the logs is not a plain file",
-                    path=path,
-                    hint="Find its origin, and remove it: neve makes no links, pipes or devices",
-                )
+    for path, kind in parts.logs.odd_entries(parts.paths.wal).items():
+        is_top = split_path(path)[0] == parts.paths.wal
+        if log_epoch(path) is not None:
+            paths[path] = _ODDITIES[kind]
+        elif not (is_top and kind is FileKind.DIRECTORY):
+            raise Corruption(
+                "an entry among the logs is not a plain file",
+                path=path,
+                hint="Find its origin, and remove it: neve makes no links, pipes or devices",
+            )
     found = []
     for path, oddity in paths.items():
         number, epoch = log_number(path), log_epoch(path)
         if number is not None and epoch is not None:
             found.append(LogFile(number=number, path=path, epoch=epoch, oddity=oddity))
-    return sorted(found, key=lambda log: log.number)
+    # In a bucket, a writer that was overtaken while it began may leave a log of the same number.
+    return sorted(found, key=lambda log: (log.number, log.epoch))
 
 
 def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
@@ -118,7 +117,7 @@ def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
     """
     path = parts.paths.log_mark
     try:
-        stored = parts.objects.get(path)
+        stored = parts.logs.get(path)
     except NotFound:
         return None
     mark = LogMark.decode(stored.payload, path=path)
@@ -153,7 +152,7 @@ def replay_logs(
     if mark is not None and mark.log_number >= head.wal_floor:
         marked = MarkedLog(mark=mark, path=parts.paths.wal_file(mark.epoch, mark.log_number))
     replay = Replay(
-        parts.objects,
+        parts.logs,
         [log for log in logs if log.number >= head.wal_floor],
         mode=mode,
         from_sequence=head.flushed_sequence + 1,
@@ -193,9 +192,9 @@ def read_steadily(parts: TableParts, read: Callable[[], Answer | None]) -> Answe
 def _signs(parts: TableParts) -> object:
     """Return values that change when a writer begins, rotates, flushes or ends."""
     head = parts.versions.head()
-    logs = [info.path for info in parts.objects.list(f"{parts.paths.wal}/")]
+    logs = [info.path for info in parts.logs.list(f"{parts.paths.wal}/")]
     try:
-        mark = parts.objects.get(parts.paths.log_mark).payload
+        mark = parts.logs.get(parts.paths.log_mark).payload
     except (NotFound, Corruption):
         mark = b""
     return head.flushed_sequence, head.wal_floor, head.writer_epoch, logs, mark
@@ -340,7 +339,7 @@ def drop_logs(parts: TableParts, logs: Iterable[LogFile], *, below: int) -> list
     kept = []
     for log in logs:
         if log.number < below:
-            parts.objects.delete(log.path)
+            parts.logs.delete(log.path)
         else:
             kept.append(log)
     return kept

@@ -4,7 +4,7 @@ They belong to a handle, not to the table: another process may open the same tab
 What all writers must agree on (schema, partitions, retention, codec) is a property of the table.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -157,6 +157,11 @@ class TableOptions:
             segment_bytes=self.log_bytes,
             recycle_count=1,
         )
+
+    @property
+    def bucket_log_options(self) -> LogOptions:
+        """The options of a log in a bucket, where no space can be reserved or used again."""
+        return replace(self.log_options, preallocate=False, recycle_count=0)
 
     @property
     def plans_moved_at_once(self) -> int:

@@ -59,7 +59,7 @@ from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
-from neve.table.table_context import TableParts, append_files_of
+from neve.table.table_context import TableParts
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0
@@ -187,7 +187,7 @@ class Maintenance(ABC):
         with self._alone() as is_alone:
             if not is_alone:
                 return collected
-            swept = self._with_room(lambda: upkeep.sweep(dry_run=False))
+            swept = self._with_room(lambda: upkeep.sweep(dry_run=False, epoch=self._epoch()))
         return GarbageReport(
             paths=(*collected.paths, *swept.paths),
             byte_count=collected.byte_count + swept.byte_count,
@@ -239,6 +239,10 @@ class Maintenance(ABC):
     @abstractmethod
     def _alone(self) -> AbstractContextManager[bool]:
         """Keep the live writer from making files (JOBS-K3); False when that is not possible."""
+
+    def _epoch(self) -> int | None:
+        """Return the epoch of the live writer that does the work; None beside one."""
+        return None
 
 
 class LiveMaintenance(Maintenance):
@@ -342,6 +346,9 @@ class LiveMaintenance(Maintenance):
         with self._engine.writer.alone():
             yield True
 
+    def _epoch(self) -> int | None:
+        return self._engine.writer.epoch
+
 
 class CommittedMaintenance(Maintenance):
     """Maintenance of the committed Versions, beside the live writer; for one thread."""
@@ -433,13 +440,12 @@ class CommittedMaintenance(Maintenance):
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
-        append_files = append_files_of(self._parts.objects)
-        if append_files is None:
-            # Without a log there is no live writer, and every other one announces its files.
-            yield True
+        if not self._parts.has_locks:
+            # Nothing says whether there is a live writer: the next one sweeps when it begins.
+            yield False
             return
         try:
-            lock = append_files.lock(self._parts.paths.lock)
+            lock = self._parts.logs.lock(self._parts.paths.lock)
         except Fenced:
             yield False
             return

@@ -276,7 +276,7 @@ class SlotDirectory:
                 if flight.before is not None:
                     flight.before.landed.wait()
             path = slot_path(self.path, number)
-            _refuse_after(flight.before and flight.before.failure, path=path)
+            _refuse_after(None if flight.before is None else flight.before.failure, path=path)
             if number:
                 slot = decode_slot(payload, path=path)
                 with self._lock:

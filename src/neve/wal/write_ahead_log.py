@@ -33,6 +33,7 @@ from typing import Final, NoReturn, overload
 
 from neve.errors import (
     Closed,
+    Fenced,
     InvalidArgument,
     LimitExceeded,
     NeveError,
@@ -57,7 +58,7 @@ from neve.observability.metrics import (
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
-from neve.storage.object_store import AppendFile, AppendFiles, ObjectStore
+from neve.storage.object_store import AppendFile, LogStore
 from neve.wal.batch_codec import (
     BATCH_BYTES_MAX,
     EncodedChanges,
@@ -175,16 +176,21 @@ def stretches_of(
     return tuple(reversed(found))
 
 
+def _unchecked() -> None:
+    """Accept every writer: it holds a lock."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
     """Where logs are written, and whose they are."""
 
-    files: AppendFiles
-    store: ObjectStore
+    logs: LogStore
     log_path: Callable[[int], str]
     """Path of a log by its number."""
     owner: LogOwner | None = None
     """None for a log without a table, which has no mark."""
+    check_begun: Callable[[], None] = _unchecked
+    """Called when the first log is durable, before its mark; raises Fenced for a late writer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +222,8 @@ class WriteAheadLog:
         # fixed at construction
         self.options = options or LogOptions()
         tools = tools or LogTools()
-        self._files = place.files
-        self._store = place.store
+        self._logs = place.logs
+        self._check_begun = place.check_begun
         self._log_path = place.log_path
         self._owner = place.owner if self.options.dialect is Dialect.CRC32C else None
         known = None if place.owner is None else place.owner.owned_from
@@ -404,7 +410,7 @@ class WriteAheadLog:
                 if len(self._spare_paths) < self.options.recycle_count and self._stamped:
                     self._spare_paths.append(log.path)
                 else:
-                    self._store.delete(log.path)
+                    self._logs.delete(log.path)
                     self._recorder.add(WAL_DELETED, 1)
                 self._closed_logs.remove(log)
                 dropped += 1
@@ -440,7 +446,7 @@ class WriteAheadLog:
     def _drop_spares(self) -> int:
         dropped = 0
         while self._spare_paths:
-            self._store.delete(self._spare_paths[-1])
+            self._logs.delete(self._spare_paths[-1])
             self._spare_paths.pop()
             self._recorder.add(WAL_DELETED, 1)
             dropped += 1
@@ -506,6 +512,8 @@ class WriteAheadLog:
                 raise
             path = self._active.file.path
             self._poison(error, path)
+            if isinstance(error, Fenced):
+                raise  # another writer has the place of these rows: they are certainly not durable
             if isinstance(error, NeveError):
                 rows = self._next_sequence - first_sequence
                 raise outcome_unknown(error, first_sequence, rows, path=path) from error
@@ -525,7 +533,9 @@ class WriteAheadLog:
             cause = (error.__cause__ or error) if isinstance(error, OutcomeUnknown) else error
             for work in group:
                 rows = work.changes.row_count
-                if is_written:
+                if isinstance(error, Fenced):
+                    work.failure = error
+                elif is_written:
                     work.failure = outcome_unknown(cause, first, rows, path=path)
                 elif isinstance(error, NeveError):
                     work.failure = error
@@ -578,7 +588,7 @@ class WriteAheadLog:
             if is_reserving:
                 file = self._make_file(full.log_number + 1)
             else:
-                file = self._files.create(self._log_path(full.log_number + 1))
+                file = self._logs.create(self._log_path(full.log_number + 1))
         except OutcomeUnknown as error:
             # The name may belong to a file that may not survive a power loss.
             self._poison(error, self._log_path(full.log_number + 1))
@@ -622,6 +632,7 @@ class WriteAheadLog:
         """
         try:
             self._active.file.sync()
+            self._check_begun()
             self._write_mark()
         except BaseException:
             self._active.file.close()
@@ -649,7 +660,7 @@ class WriteAheadLog:
             owned_from=self._owned_from,
             is_closed=is_closed,
         )
-        self._store.put(self._owner.mark_path, mark.encode())
+        mark.write(self._logs, self._owner.mark_path)
         self._is_mark_due = False
 
     def _adopt(self, older_logs: Sequence[LogFile]) -> None:
@@ -659,7 +670,7 @@ class WriteAheadLog:
         after them, so they must not be lost.
         """
         for log in older_logs:
-            self._files.make_durable(log.path)
+            self._logs.make_durable(log.path)
 
     def _begin_first_log(self, number: int) -> SegmentWriter:
         """Begin a log, without reserved space if the disk is full.
@@ -669,7 +680,7 @@ class WriteAheadLog:
         try:
             return self._open_segment(self._make_file(number), number)
         except StorageFull:
-            file = self._files.create(self._log_path(number))
+            file = self._logs.create(self._log_path(number))
             return self._open_segment(file, number, is_reserved=False)
 
     def _make_file(self, number: int) -> AppendFile:
@@ -678,9 +689,7 @@ class WriteAheadLog:
         while self._spare_paths:
             spare = self._spare_paths.pop()
             try:
-                file = self._files.recycle(
-                    spare, new_path=path, preallocate_bytes=preallocate_bytes
-                )
+                file = self._logs.recycle(spare, new_path=path, preallocate_bytes=preallocate_bytes)
             except NotFound:
                 continue
             except NeveError:
@@ -688,7 +697,7 @@ class WriteAheadLog:
                 raise
             self._recorder.add(WAL_RECYCLED, 1)
             return file
-        return self._files.create(path, preallocate_bytes=preallocate_bytes)
+        return self._logs.create(path, preallocate_bytes=preallocate_bytes)
 
     def _open_segment(
         self, file: AppendFile, number: int, *, is_reserved: bool = True

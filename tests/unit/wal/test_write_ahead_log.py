@@ -26,7 +26,7 @@ def counted_log(
 ) -> tuple[WriteAheadLog, Counters]:
     counters = Counters()
     log = WriteAheadLog(
-        LogPlace(files=store, store=store, log_path=log_path),
+        LogPlace(logs=store, log_path=log_path),
         next_log_number=1,
         next_sequence=1,
         options=options,

@@ -28,7 +28,7 @@ WAL-23  Replaying twice returns the same batches.
 WAL-24  A reader beside a live writer never reports damage because the writer was faster.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self, TypeAlias
@@ -118,6 +118,45 @@ class LogFile:
     """What has the log's name when it is not a plain file."""
     first_sequence: int | None = None
     """Where its rows begin, once replayed; None if no row was taken from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLog:
+    """A log that is kept until its rows, which are below `end_sequence`, are in data files."""
+
+    number: int
+    path: str
+    end_sequence: int
+    first_sequence: int | None
+    """Where its rows begin; None without rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStretch:
+    """Consecutive rows of one log."""
+
+    number: int
+    path: str
+    first: int
+    last: int
+
+
+def stretches_of(
+    logs: Iterable[tuple[int, str, int | None]], *, first: int, last: int
+) -> tuple[LogStretch, ...]:
+    """Find the rows from `first` to `last` in logs of (number, path, first sequence), in order.
+
+    A log ends where the next one begins; a recovery dropped anything after that.
+    """
+    found: list[LogStretch] = []
+    end = last
+    for number, path, begins in reversed([*logs]):
+        if begins is None or begins > end:
+            continue
+        if end >= first:
+            found.append(LogStretch(number=number, path=path, first=max(begins, first), last=end))
+        end = begins - 1
+    return tuple(reversed(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

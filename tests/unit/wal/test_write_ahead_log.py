@@ -17,7 +17,8 @@ from neve.wal.batch_codec import encode_changes
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
-from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog, stretches_of
+from neve.wal.replay import stretches_of
+from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 from tests.unit.wal.builders import SMALL, log_path, logs_in, open_log, put, replay
 
 

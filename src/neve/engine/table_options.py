@@ -76,7 +76,7 @@ class TableOptions:
     sync: SyncPolicy | Literal["group", "always", "interval", "none"] = SyncPolicy.GROUP
     sync_interval_seconds: float = 0.1
     linger_ms: float = 0.0
-    puts_in_flight: int = 4
+    puts_in_flight: int = 1
     log_bytes: int = 16 << 20
     recovery: (
         RecoveryMode | Literal["tolerate_torn_tail", "absolute", "point_in_time", "skip_corrupt"]

@@ -44,7 +44,7 @@ from uuid import UUID
 
 import google_crc32c
 
-from neve.errors import Corruption, Fenced, OutcomeUnknown, Phrase, Unavailable, Wording
+from neve.errors import Corruption, Fenced, NotFound, OutcomeUnknown, Phrase, Unavailable, Wording
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import join_path, slot_name, slot_number
 
@@ -293,8 +293,11 @@ class SlotDirectory:
         path = slot_path(self.path, number)
         try:
             is_created = self._store.put_if_absent(path, payload) is not None
-        except OutcomeUnknown:
-            is_created = self._store.get(path).payload == payload
+        except OutcomeUnknown as unknown:
+            try:
+                is_created = self._store.get(path).payload == payload
+            except NotFound:
+                raise unknown from None  # it may come yet
         if not is_created:
             raise Fenced(
                 "another writer has taken over the log", path=path, hint=Wording(Phrase.OPEN_AGAIN)

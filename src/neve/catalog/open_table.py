@@ -62,6 +62,7 @@ class OpenTable(CatalogTable):
                         recorder=self._stores.recorder,
                         listener=self._stores.listener,
                         is_published=True,
+                        log=None if self._options is None else self._options.log,
                     ),
                 )
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)

@@ -17,6 +17,8 @@ is damage only if it is found again while head, mark and logs stay unchanged.
 ENGINE-6  Sequence and log numbers never restart: both are above all numbers in head and logs.
 """
 
+import json
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -25,7 +27,15 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.engine.row_input import given_rows
-from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
+from neve.errors import (
+    Corruption,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    Phrase,
+    Unavailable,
+    Wording,
+)
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
@@ -38,6 +48,7 @@ from neve.model.write_batch import (
     PutRow,
     UpsertRows,
 )
+from neve.storage.bucket_log import BucketLogs
 from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.table.file_set import FileSet
@@ -47,6 +58,8 @@ from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.durability import LogMark, MarkedLog
 from neve.wal.replay import LogFile, Problem, RecoveryMode, Replay, ReplayReport
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -79,6 +92,74 @@ class Recovered:
         """Whether the logs were read to their end and hold no row that files lack."""
         is_read = not self.report.problems
         return is_read and self.next_sequence == head.flushed_sequence + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogNote:
+    """The note in a bucket that the log of its table is on the disk of one machine."""
+
+    location: str
+    process: str
+    """The last process that wrote there, with its machine."""
+
+    @classmethod
+    def read(cls, parts: TableParts) -> "LogNote | None":
+        """Read the note; None when the log is in the bucket. Raises Corruption."""
+        path = parts.paths.log_place
+        try:
+            told = json.loads(parts.objects.get(path).payload)
+            return cls(location=str(told["location"]), process=str(told["process"]))
+        except NotFound:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise Corruption("the note of where the log is cannot be read", path=path) from error
+
+
+def settle_log_place(parts: TableParts, *, epoch: int, mode: RecoveryMode) -> None:
+    """Check that no rows are in a log elsewhere, and note where this one is.
+
+    The log of a table in a bucket is in the bucket or on the disk of one machine. Raises
+    InvalidArgument when the other one may have rows; a mode that salvages leaves them behind.
+    """
+    if not parts.is_log_apart and parts.has_locks:
+        return
+    note = LogNote.read(parts)
+    here = parts.logs.location if parts.is_log_apart else None
+    salvages = mode in _SALVAGE
+    if note is not None and note.location != here and not salvages:
+        raise InvalidArgument(
+            f"the log of the table, which may have rows, is at {note.location} ({note.process})",
+            path=parts.paths.log_place,
+            hint="Open the table there with that log, flush and close it; or give up what is not "
+            'flushed with recovery="point_in_time"',
+        )
+    if here is None:
+        if note is not None:
+            parts.objects.delete(parts.paths.log_place)
+        return
+    bucket = BucketLogs(parts.objects, ids=parts.ids)
+    bucket.fence(parts.paths.wal, below=epoch)
+    if read_needed_logs(replace(parts, logs=bucket)).row_count and not salvages:
+        raise InvalidArgument(
+            "rows of the table are in its log in the bucket",
+            path=parts.paths.wal,
+            hint="Open the table without log, flush and close it, then open it with this log",
+        )
+    told = {"location": here, "process": parts.ids.process()}
+    parts.objects.put(parts.paths.log_place, json.dumps(told).encode())
+
+
+def leave_log_place(parts: TableParts) -> None:
+    """Remove the note when every row is in data files: then the log may be anywhere."""
+    if not parts.is_log_apart:
+        return
+    try:
+        note = LogNote.read(parts)
+        if note is not None and note.location == parts.logs.location:
+            parts.objects.delete(parts.paths.log_place)
+    except NeveError as error:
+        # It only keeps others from opening the table without this log.
+        logger.warning("left the note of a log path=%s cause=%s", parts.paths.log_place, error)
 
 
 def find_logs(parts: TableParts) -> list[LogFile]:

@@ -24,7 +24,14 @@ from neve.engine.follower import Follower
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
-from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
+from neve.engine.recovery import (
+    Recovered,
+    drop_logs,
+    leave_log_place,
+    read_steadily,
+    recover,
+    settle_log_place,
+)
 from neve.engine.snapshot import CurrentView, LostFiles, Snapshot, SnapshotOrigin
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import (
@@ -296,6 +303,8 @@ class TableEngine:
         try:
             if self._writer is not None:
                 self._writer.close(flush=flush, publish=not self._is_dropped)
+                if all(memtable.is_empty for memtable in self.current.view.memtables):
+                    leave_log_place(self.parts)
         finally:
             self._closed = self._closed_error()
             self.leases.close()
@@ -348,6 +357,7 @@ class TableEngine:
         try:
             epoch = parts.work.take_over()
             parts.logs.fence(parts.paths.wal, below=epoch)
+            settle_log_place(parts, epoch=epoch, mode=RecoveryMode(options.recovery))
             snapshot = parts.versions.snapshot_latest()
             context = self.files.context(snapshot.head.schema_id)
             files = self.files.file_set(snapshot.version)

@@ -36,6 +36,9 @@ class TableOptions:
                                to a bucket, which are paid for, and a later answer.
         puts_in_flight         In a bucket: groups of writes that are on their way at once. They are
                                acknowledged in order, and take one request each.
+        log                    In a bucket: a directory of this machine for the log, in place of
+                               the bucket. Writes are as fast as its disk; rows that are not
+                               flushed are lost with the machine.
         log_bytes              Size at which a log file ends and the next one begins; its space is
                                reserved ahead, and a log that is no longer needed is reused.
         recovery               What opening does about a damaged log; see `neve.wal.replay`.
@@ -77,6 +80,7 @@ class TableOptions:
     sync_interval_seconds: float = 0.1
     linger_ms: float = 0.0
     puts_in_flight: int = 1
+    log: str | None = None
     log_bytes: int = 16 << 20
     recovery: (
         RecoveryMode | Literal["tolerate_torn_tail", "absolute", "point_in_time", "skip_corrupt"]

@@ -5,6 +5,7 @@ No other module of neve joins or splits a path. The layout, relative to the lake
     manifest/catalog/                      manifest store of names, schemas and properties
     manifest/version/<table id>/           manifest store of one table
     tables/<table id>/
+    ├── wal.place                          names the disk that has the log of a table in a bucket
     ├── wal.mark                           how far the newest log went (`neve.wal.durability`)
     ├── wal/LOCK                           held by the one live writer
     ├── wal/<epoch>/000001.wal             decimal, zero padded to six, grows past six
@@ -206,6 +207,11 @@ class TablePaths:
     def log_mark(self) -> str:
         """File that says how far the newest log went; it is not in the directory of the logs."""
         return f"{self.root}/wal.mark"
+
+    @property
+    def log_place(self) -> str:
+        """Note of where the log is, if it is not in the bucket of its table."""
+        return f"{self.root}/wal.place"
 
     @property
     def lock(self) -> str:

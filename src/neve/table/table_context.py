@@ -235,6 +235,12 @@ class TableParts:
     """None in workers, whose tasks carry it, and where only the properties are known."""
 
     @property
+    def is_log_apart(self) -> bool:
+        """Whether the log is on a disk beside a table in a bucket."""
+        is_beside = self.logs is not self.objects
+        return is_beside and self.has_locks
+
+    @property
     def has_locks(self) -> bool:
         """Whether a lock keeps other processes from writing the table; a bucket has only epochs."""
         return not isinstance(self.logs, BucketLogs)

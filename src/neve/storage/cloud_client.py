@@ -1,7 +1,7 @@
 """CloudClient: single requests to an object store, through obstore; failures are return values.
 
-Tested against S3 servers and obstore's in-memory store. The stores of Google Cloud Storage and
-Azure have the same calls and are passed on to obstore, but no test has run against either.
+Tested against S3 servers, Azurite and obstore's in-memory store. Google Cloud Storage has the same
+calls; no test has run against it.
 
 obstore's errors have a class and a text. The class says most; if it is vague, the status number in
 the text says the rest:
@@ -32,8 +32,8 @@ from http import HTTPStatus
 from typing import Final, TypeAlias, TypeVar, cast
 
 from neve.errors import InvalidArgument, LimitExceeded, Unavailable
+from neve.storage.cloud_options import AzureOptions, ClientOptions, GcsOptions
 from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.s3_options import S3Options
 
 try:
     import obstore
@@ -71,6 +71,13 @@ NO_BUCKET_HINT: Final = "Create the bucket, or correct the location"
 _DENIED_HINT: Final = (
     "Check the credentials, and that they allow reading, writing, listing and deleting there"
 )
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_HINTS: Final = {
+    "ExpiredToken": "Get new credentials: these have expired",
+    "RequestTimeTooSkewed": "Set the clock of this machine: it is too far from the server's",
+    "InvalidAccessKeyId": _DENIED_HINT,
+    "SignatureDoesNotMatch": _DENIED_HINT,
+}
 _FOREIGN_NAME_HINT: Final = (
     "Remove the objects whose names have empty, . or .. segments; neve does not write them"
 )
@@ -209,27 +216,41 @@ class ResumableListing:
         return _infos(next(self._stream, ()))
 
 
-def s3_bucket(name: str, *, prefix: str, options: S3Options) -> S3Store:
+def open_bucket(name: str, *, prefix: str, options: ClientOptions) -> Bucket:
     """Return obstore's client of a bucket; nothing is sent yet."""
     timeout: obstore.store.ClientConfig = {"timeout": timedelta(seconds=options.timeout_seconds)}
     retries: obstore.store.RetryConfig = {
         "max_retries": _READ_RETRIES_MAX,
         "retry_timeout": timedelta(seconds=options.patience_seconds),
     }
+    client: obstore.store.ClientConfig = {**timeout, "allow_http": options.allow_http}
+    config = options.client_config()
+    place = prefix or None
     try:
-        return S3Store(
-            name,
-            prefix=prefix or None,
-            config=cast("obstore.store.S3Config", options.client_config()),
-            client_options={**timeout, "allow_http": options.allow_http},
-            retry_config=retries,
-        )
+        match options:
+            case AzureOptions():
+                azure = cast("obstore.store.AzureConfig", config)
+                return AzureStore(
+                    name, prefix=place, config=azure, client_options=client, retry_config=retries
+                )
+            case GcsOptions():
+                if "endpoint" in config:
+                    config["base_url"] = config.pop("endpoint")
+                google = cast("obstore.store.GCSConfig", config)
+                return GCSStore(
+                    name, prefix=place, config=google, client_options=client, retry_config=retries
+                )
+            case _:
+                amazon = cast("obstore.store.S3Config", config)
+                return S3Store(
+                    name, prefix=place, config=amazon, client_options=client, retry_config=retries
+                )
     except (BaseError, ValueError):
         pass
     # Outside the handler, so that the client's message, which may contain values, is not chained.
     raise InvalidArgument(
         "the object-store client does not accept the storage options",
-        hint="Check endpoint and region",
+        hint="Check the endpoint, the region and the credentials",
     )
 
 
@@ -290,7 +311,11 @@ def _location(bucket: Bucket) -> str:
         case GCSStore():
             root = f"gs://{bucket.config['bucket']}"
         case AzureStore():
-            root = f"az://{bucket.config['container_name']}"
+            container, account = bucket.config["container_name"], bucket.config.get("account_name")
+            root = f"az://{container}"
+            # The spelling that other engines know, too.
+            if account and not {"endpoint", "use_emulator"} & set(bucket.config):
+                root = f"abfss://{container}@{account}.dfs.core.windows.net"
         case MemoryStore():
             return "memory://obstore"
     return f"{root}/{bucket.prefix}" if bucket.prefix else root
@@ -312,8 +337,10 @@ def _understood(error: Exception) -> Failure:
     code_found = _CODE.search(text, status_found.end()) if status_found else None
     code = code_found[1] if code_found else ""
     reason = f"{status} {code}".strip() if status else type(error).__name__
-    if code == "NoSuchBucket":
+    if code in _NO_BUCKET:
         return Failure(Verdict.NO, reason, NO_BUCKET_HINT)
+    if code in _HINTS:
+        return Failure(Verdict.NO, reason, _HINTS[code])
     match error:
         case FileNotFoundError():
             return Failure(Verdict.MISSING, reason)

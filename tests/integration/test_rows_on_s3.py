@@ -18,7 +18,7 @@ from neve.storage.bucket_log import BucketLogs
 from neve.storage.object_store import AppendFiles, ObjectStore
 from neve.storage.open_store import open_store
 from neve.testing.append_contract import AppendFilesContract
-from neve.testing.faulty_store import Fault, Operation, PlannedFault
+from neve.testing.faulty_store import WRITES, Fault, Operation, PlannedFault
 from neve.testing.s3_servers import MotoServer, S3Endpoint
 from neve.testing.simulated_clock import SeededIds
 from tests.conftest import Record
@@ -373,3 +373,151 @@ def test_nothing_is_left_on_the_disk_of_the_writer(
         lake.create_table("a.b", SCHEMA, ["id"]).put({"id": 1, "v": 1})
 
     assert list(tmp_path.iterdir()) == []
+
+
+# Copies and requests
+
+
+def spent(table: neve.Table, call: Callable[[], object]) -> dict[str, int]:
+    """Return the requests that a call takes, by kind."""
+
+    def counts() -> dict[str, int]:
+        requests = open_table_of(table).engine.parts.objects.requests()  # type: ignore[attr-defined]
+        return {kind: count.requests for kind, count in requests.items()}
+
+    before = counts()
+    call()
+    return {kind: count - before.get(kind, 0) for kind, count in counts().items()}
+
+
+@pytest.mark.parametrize("place", ["memory", "directory"])
+def test_a_cold_get_takes_two_requests_and_an_index_and_a_warm_one_none(
+    moto: MotoServer, prefix: str, tmp_path: Path, place: str
+) -> None:
+    at = moto.at
+    with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND)
+        table.upsert(rows(*range(10_000)))
+        table.flush()
+        table.delete_where("id < 100")
+        table.flush()
+    more = {"cache_directory": str(tmp_path)} if place == "directory" else {}
+
+    def read() -> dict[str, int]:
+        options = at.storage_options(**more)
+        with neve.open(at.location(prefix), storage_options=options) as lake:
+            table = lake.table("a.b", read_only=True)
+            cold = spent(table, lambda: table.get(5_000))
+            warm = spent(table, lambda: table.get(5_001))
+            assert sum(warm.values()) == 0
+            assert table.get(50) is None
+            stats = table.stats().requests
+            assert stats["get"].bytes_received > 0
+            return {kind: count for kind, count in cold.items() if count}
+
+    first, second = read(), read()
+
+    assert sum(first.values()) <= 3
+    assert second == ({} if place == "directory" else first)
+
+
+def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
+    moto: MotoServer, prefix: str
+) -> None:
+    at = moto.at
+    options = neve.TableOptions(background=False, iceberg_publish="demand")
+    with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=options)
+        table.upsert(rows(*range(100)))
+        table.flush()
+        table.upsert(rows(*range(50), v=1))
+        moto.application.follow([])
+        table.flush()
+
+        calls = moto.application.calls
+        files = [each for each in calls if each.operation is Operation.PUT]
+        manifest = [each for each in calls if "/manifest/version/" in each.path]
+        written = {each.path.rsplit("/", 2)[-2] for each in files}
+        assert written == {"data", "index", "deletes"}
+        assert len(files) == 3
+        assert [each.operation for each in manifest[-3:]] == [
+            Operation.GET_IF_CHANGED,
+            Operation.PUT_IF_ABSENT,
+            Operation.PUT_IF_MATCH,
+        ]
+        # One look before the files are written, which commits nothing.
+        assert len(manifest) <= 4
+        # The log: one look at the mark and its new state, with the first sync after a rotation.
+        assert all(
+            each in manifest or each in files or "/wal" in each.path or "/catalog/" in each.path
+            for each in calls
+        )
+
+
+def test_damage_in_the_bucket_is_found_although_a_copy_is_whole(
+    moto: MotoServer, prefix: str
+) -> None:
+    at = moto.at
+    with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND)
+        table.upsert(rows(*range(1_000)))
+        table.flush()
+        assert table.verify().is_sound
+        store = open_store(at.location(prefix), storage_options=at.storage_options())
+        (damaged,) = [info.path for info in store.list("tables/") if "/data/" in info.path]
+        store.put(damaged, store.get(damaged).payload[:-1] + b"x")
+
+        assert table.get(5) is not None
+        with pytest.raises(neve.Corruption):
+            table.verify()
+
+
+# What can be wrong with a bucket
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"secret_access_key": "wrong-secret"}, "credentials"),
+        ({"access_key_id": "wrong-key"}, "credentials"),
+    ],
+)
+def test_wrong_credentials_are_named_without_their_values(
+    seaweed: S3Endpoint, prefix: str, options: dict[str, str], expected: str
+) -> None:
+    given = {**seaweed.storage_options(listing="unordered", patience_seconds="2"), **options}
+
+    with pytest.raises(neve.Unavailable) as refusal:
+        neve.open(seaweed.location(prefix), storage_options=given)
+
+    shown = f"{refusal.value} {refusal.value!r} {refusal.value.__cause__!r}"
+    assert expected in shown
+    assert seaweed.bucket in shown
+    secrets = (*options.values(), seaweed.secret_access_key)
+    assert not [secret for secret in secrets if secret in shown]
+
+
+def test_a_missing_bucket_is_named(moto: MotoServer) -> None:
+    with pytest.raises(neve.Unavailable, match="no-such-bucket-here") as refusal:
+        neve.open("s3://no-such-bucket-here/x", storage_options=moto.at.storage_options())
+
+    assert "bucket" in str(refusal.value.hint)
+
+
+def test_a_bucket_that_becomes_read_only_acknowledges_nothing(
+    moto: MotoServer, prefix: str
+) -> None:
+    with at_once(moto, prefix) as lake:
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND)
+        table.put({"id": 1, "v": 1})
+        moto.application.follow(
+            [PlannedFault(fault=Fault.BEFORE, operation=each, times=10_000) for each in WRITES]
+        )
+        with pytest.raises(neve.OutcomeUnknown) as refusal:
+            table.put({"id": 2, "v": 2})
+        assert ".slot" in str(refusal.value) or "wal/" in str(refusal.value)
+        with pytest.raises(neve.NeveError):
+            table.put({"id": 3, "v": 3})
+        moto.application.follow([])
+    with at_once(moto, prefix) as lake:
+        assert [row["id"] for row in lake.table("a.b").scan().to_arrow().to_pylist()] == [1]

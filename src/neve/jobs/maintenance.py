@@ -59,7 +59,9 @@ from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.storage.file_cache import origin_of
 from neve.table.table_context import TableParts
+from neve.table.table_files import TableFiles
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0
@@ -544,10 +546,19 @@ def _verify(
     run_checks: RunChecks | None = None,
 ) -> VerifyReport:
     _check_progress(progress)
+    table = replace(table, files=_of_origin(table.files, table.version))
     report = verify_table(
         table, progress or (lambda _done, _total: None), run_checks=run_checks, further=further
     )
     return refuse_problems(report)
+
+
+def _of_origin(files: TableFiles, version: Version) -> TableFiles:
+    """Return the files as storage has them, not as a cache of it does."""
+    origin = origin_of(files.parts.objects)
+    if origin is files.parts.objects:
+        return files
+    return TableFiles(replace(files.parts, objects=origin), version.facts.schema_id)
 
 
 def _wants_space(error: NeveError) -> bool:

@@ -268,7 +268,9 @@ class BucketLogs:
         above, name = split_path(path)
         directory = self._directory(above)
         if not directory.is_own:
-            self._load(directory)
+            # The directory of a log is new, as the number of its writer: its first slot proves it.
+            if log_number(path) is None:
+                self._load(directory)
             directory.begin_writing(self._ids.uuid())
         # Nothing else is named as a log.
         is_taken = log_number(path) is None and any(

@@ -28,12 +28,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
+from functools import partial
 from http import HTTPStatus
+from threading import Lock
 from typing import Final, TypeAlias, TypeVar, cast
 
 from neve.errors import InvalidArgument, LimitExceeded, Unavailable
 from neve.storage.cloud_options import AzureOptions, ClientOptions, GcsOptions
-from neve.storage.object_store import ObjectInfo, StoredObject
+from neve.storage.object_store import ObjectInfo, RequestCount, StoredObject
 
 try:
     import obstore
@@ -110,6 +112,14 @@ class Failure:
     hint: str | None = None
 
 
+def _none(_answer: object) -> int:
+    return 0
+
+
+def _size(found: StoredObject) -> int:
+    return len(found.payload)
+
+
 class CloudClient:
     """Requests to one bucket; safe for any number of threads."""
 
@@ -120,22 +130,53 @@ class CloudClient:
         self._part_bytes = part_bytes
         self._object_bytes_max = object_bytes_max
         self.location: Final = _location(bucket)
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._requests: dict[str, RequestCount] = {}
+
+    def requests(self) -> dict[str, RequestCount]:
+        """Return the requests so far, by kind, without those that obstore repeats on its own."""
+        with self._lock:
+            return dict(self._requests)
+
+    def _counted(
+        self,
+        kind: str,
+        call: Callable[[], T],
+        *,
+        sent: int = 0,
+        received: Callable[[T], int] = _none,
+    ) -> T | Failure:
+        """Make one request, and count it with its bytes."""
+        answer = _attempt(call)
+        got = 0 if isinstance(answer, Failure) else received(answer)
+        with self._lock:
+            before = self._requests.get(kind, RequestCount())
+            self._requests[kind] = RequestCount(
+                requests=before.requests + 1,
+                bytes_sent=before.bytes_sent + sent,
+                bytes_received=before.bytes_received + got,
+            )
+        return answer
 
     def read(self, path: str, *, unless: str | None = None) -> StoredObject | Failure:
         """Read a whole object, unless it still has the tag `unless`."""
-        return _attempt(lambda: self._read(self._bucket, path, unless))
+        return self._counted("get", lambda: self._read(self._bucket, path, unless), received=_size)
 
     def read_once(self, path: str) -> StoredObject | Failure:
         """Read a whole object with a single request."""
-        return _attempt(lambda: self._read(self._bucket_without_retries, path, None))
+        bucket = self._bucket_without_retries
+        return self._counted("get", lambda: self._read(bucket, path, None), received=_size)
 
     def read_range(self, path: str, *, start: int, length: int) -> bytes | Failure:
         """Read at most `length` (not 0) bytes from `start`; none after the end."""
-        return _attempt(lambda: _read_range(self._bucket, path, start, length))
+        return self._counted(
+            "get_range", lambda: _read_range(self._bucket, path, start, length), received=len
+        )
 
     def size(self, path: str) -> int | Failure:
         """Return the object's size; MISSING also for a missing bucket, as HEAD has no body."""
-        return _attempt(lambda: obstore.head(self._bucket, path)["size"])
+        return self._counted("head", lambda: obstore.head(self._bucket, path)["size"])
 
     def writes_in_parts(self, payload: bytes) -> bool:
         """Whether `write` takes several requests, which obstore repeats on its own."""
@@ -145,27 +186,37 @@ class CloudClient:
         """Write or replace an object; return its tag."""
         in_parts = self.writes_in_parts(payload)
         bucket = self._bucket if in_parts else self._bucket_without_retries
-        return _attempt(
-            lambda: _put_tag(obstore.put(bucket, path, payload, chunk_size=self._part_bytes))
+        return self._counted(
+            "put",
+            lambda: _put_tag(obstore.put(bucket, path, payload, chunk_size=self._part_bytes)),
+            sent=len(payload),
         )
 
     def write_if(self, path: str, payload: bytes, *, tag: str | None) -> str | Failure:
         """Replace the object that has `tag`, or create one if that is None; return the new tag."""
         bucket = self._bucket_without_retries
         mode = _put_mode(tag)
-        return _attempt(lambda: _put_tag(obstore.put(bucket, path, payload, mode=mode)))
+        return self._counted(
+            "put",
+            lambda: _put_tag(obstore.put(bucket, path, payload, mode=mode)),
+            sent=len(payload),
+        )
 
     def delete(self, path: str) -> Failure | None:
         """Remove an object."""
-        return _attempt(lambda: obstore.delete(self._bucket_without_retries, path))
+        return self._counted("delete", lambda: obstore.delete(self._bucket_without_retries, path))
 
     def list_all(self, directory: str | None) -> list[ObjectInfo] | Failure:
         """List everything under a directory, in the server's order."""
-        return _attempt(lambda: _infos(obstore.list(self._bucket, directory).collect()))
+        return self._counted(
+            "list", lambda: _infos(obstore.list(self._bucket, directory).collect())
+        )
 
     def listing(self, directory: str | None, *, offset: str | None) -> "ResumableListing":
         """List what is under a directory and after `offset`, in the server's order."""
-        return ResumableListing(self._bucket, directory, offset)
+        return ResumableListing(
+            self._bucket, directory, offset, attempt=partial(self._counted, "list")
+        )
 
     def check_payload(self, path: str, payload: bytes) -> None:
         """Raise LimitExceeded for an object that would be too large to read."""
@@ -193,15 +244,23 @@ class CloudClient:
 class ResumableListing:
     """A listing in chunks; after a failure it continues after the last entry it returned."""
 
-    def __init__(self, bucket: Bucket, directory: str | None, offset: str | None) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        directory: str | None,
+        offset: str | None,
+        *,
+        attempt: Callable[[Callable[[], list[ObjectInfo]]], list[ObjectInfo] | Failure],
+    ) -> None:
         self._bucket = bucket
+        self._attempt = attempt
         self._directory = directory
         self._offset = offset
         self._stream: obstore.ListStream[Sequence[obstore.ObjectMeta]] | None = None
 
     def next_chunk(self) -> list[ObjectInfo] | Failure:
         """Return the next entries; an empty list at the end."""
-        chunk = _attempt(self._advance)
+        chunk = self._attempt(self._advance)
         if isinstance(chunk, Failure):
             self._stream = None
         elif chunk:

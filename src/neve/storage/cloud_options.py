@@ -7,6 +7,9 @@
     patience_seconds                how long one call retries
     listing                         ordered, or unordered for a server that does not sort by name
     skip_signature                  true for a public bucket
+    cache_directory                 a directory for copies of data, index and vector files; without
+                                    one they are kept in memory
+    cache_bytes                     how much the copies may take: 8 GiB, in memory 64 MiB
 
     for s3:// and s3a://
     region                          region of the bucket
@@ -49,6 +52,7 @@ from neve.errors import InvalidArgument
 TIMEOUT_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 30.0
 _SECONDS_MAX: Final = 3_600.0
+_BYTES_DIGITS: Final = 19
 _FLAGS: Final = {"true": True, "false": False}
 
 
@@ -69,10 +73,13 @@ class ClientOptions:
     patience_seconds: float = PATIENCE_SECONDS
     listing: Listing = Listing.ORDERED
     skip_signature: bool = False
+    cache_directory: str | None = None
+    cache_bytes: int | None = None
 
     def client_config(self) -> dict[str, str | bool]:
         """Return the options for the client, which uses the same names."""
-        general = {"allow_http", "timeout_seconds", "patience_seconds", "listing", "profile"}
+        general = {each.name for each in fields(ClientOptions)} | {"profile"}
+        general -= {"endpoint", "skip_signature"}
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: value
@@ -147,6 +154,8 @@ def parse_options(kind: type[Options], options: Mapping[str, str]) -> Options:
         "timeout_seconds": _seconds(options, "timeout_seconds", TIMEOUT_SECONDS),
         "patience_seconds": _seconds(options, "patience_seconds", PATIENCE_SECONDS),
         "listing": _listing(options),
+        "cache_bytes": _bytes(options, "cache_bytes"),
+        "cache_directory": options.get("cache_directory"),
     }
     for option in fields(kind):
         if option.name not in parsed:
@@ -222,6 +231,15 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
     if not isfinite(seconds) or not 0 < seconds <= _SECONDS_MAX:
         raise _unfit(name, f"is not a number of seconds above 0 and up to {_SECONDS_MAX:,.0f}")
     return seconds
+
+
+def _bytes(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < _BYTES_DIGITS and int(text)):
+        raise _unfit(name, "is not a number of bytes above 0")
+    return int(text)
 
 
 def _listing(options: Mapping[str, str]) -> Listing:

@@ -30,7 +30,7 @@ STORAGE-26  A proxy that repeats a request turns a success into a refusal; readi
             None.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -55,7 +55,7 @@ from neve.storage.cloud_client import (
     open_bucket,
 )
 from neve.storage.cloud_options import PATIENCE_SECONDS, ClientOptions, Listing
-from neve.storage.object_store import ObjectInfo, StoredObject
+from neve.storage.object_store import ObjectInfo, RequestCount, StoredObject
 from neve.storage.table_paths import check_object_path, check_prefix, is_object_name, split_path
 
 T = TypeVar("T")
@@ -103,6 +103,10 @@ class CloudStore:
     def location(self) -> str:
         """Root as a URI: `s3://bucket/prefix`, `gs://…`, `abfss://…` or `az://…`."""
         return self._client.location
+
+    def requests(self) -> Mapping[str, RequestCount]:
+        """Return the requests since the store was opened, by kind; repeated ones count again."""
+        return self._client.requests()
 
     def get(self, path: str) -> StoredObject:
         """Read a whole object; raises NotFound."""

@@ -158,6 +158,24 @@ def put_file(store: ObjectStore, path: str, pieces: Sequence[bytes | memoryview]
         store.put(path, b"".join(pieces))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCount:
+    """Requests of one kind to a bucket, and the bytes of objects that they carried."""
+
+    requests: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@runtime_checkable
+class CountsRequests(Protocol):
+    """A store whose requests are counted, since they are paid for."""
+
+    def requests(self) -> Mapping[str, RequestCount]:
+        """Return the requests since the store was opened, by kind; repeated ones count again."""
+        ...
+
+
 class AppendFile(Protocol):
     """One file open for appending; not safe for two threads at once."""
 

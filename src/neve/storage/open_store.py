@@ -24,7 +24,7 @@ import importlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final
 from urllib.parse import unquote
 
 from neve.errors import InvalidArgument, NeveError, OutcomeUnknown, Phrase, Unavailable, Wording
@@ -36,8 +36,9 @@ from neve.storage.cloud_options import (
     parse_options,
     parse_s3_options,
 )
+from neve.storage.file_cache import DIRECTORY_BYTES, MEMORY_BYTES, CachedStore
 from neve.storage.local_store import LocalStore
-from neve.storage.memory_store import named_memory_store
+from neve.storage.memory_store import MemoryStore, named_memory_store
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import check_path
 
@@ -174,7 +175,11 @@ def _open_cloud(
     # By name: the client is an extra, and is loaded only for buckets.
     cloud_store = importlib.import_module("neve.storage.cloud_store")
     store = cloud_store.open_cloud(bucket, prefix=prefix, options=options, clock=clock, ids=ids)
-    return cast("ObjectStore", store)
+    directory, limit = options.cache_directory, options.cache_bytes
+    if directory is None:
+        return CachedStore(store, MemoryStore(), bytes_max=limit or MEMORY_BYTES)
+    copies = LocalStore(directory, clock=clock, ids=ids)
+    return CachedStore(store, copies, bytes_max=limit or DIRECTORY_BYTES)
 
 
 _HINT = "Use a store with conditional writes, such as S3, or a directory on a local disk"

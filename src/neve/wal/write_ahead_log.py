@@ -32,6 +32,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Final, NoReturn, overload
 
@@ -335,21 +336,30 @@ class WriteAheadLog:
     def truncate_below(self, floor: int) -> int:
         """Delete or recycle closed logs with a lower number; return how many."""
         dropped = 0
+        unneeded: list[ClosedLog] = []
 
-        def truncate() -> None:
+        def recycle() -> None:
             nonlocal dropped
             obsolete = [log for log in self._closed_logs if log.number < floor]
             for log in obsolete:
                 if len(self._spare_paths) < self.options.recycle_count and self._stamped:
                     self._spare_paths.append(log.path)
+                    self._closed_logs.remove(log)
+                    dropped += 1
                 else:
-                    self._logs.delete(log.path)
-                    self._recorder.add(WAL_DELETED, 1)
-                self._closed_logs.remove(log)
-                dropped += 1
+                    unneeded.append(log)
 
-        self.run_alone(truncate)
-        return dropped
+        self.run_alone(recycle)
+        # Writers need not wait for this: in a bucket it takes many requests.
+        for log in unneeded:
+            self._logs.delete(log.path)
+            self._recorder.add(WAL_DELETED, 1)
+            self.run_alone(partial(self._forget, log))
+        return dropped + len(unneeded)
+
+    def _forget(self, log: ClosedLog) -> None:
+        if log in self._closed_logs:
+            self._closed_logs.remove(log)
 
     def drop_spares(self) -> int:
         """Delete the logs that are kept for reuse; return how many."""

@@ -8,6 +8,7 @@ import pytest
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.storage.cloud_options import Listing, S3Options, parse_s3_options
 from neve.storage.cloud_store import CloudStore
+from neve.storage.file_cache import origin_of
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectInfo
@@ -220,7 +221,7 @@ class TestLocations:
     def test_an_s3_location_is_a_bucket_and_a_prefix(self, location: str, expected: str) -> None:
         store = open_store(location, storage_options={"region": "eu-central-1"})
 
-        assert isinstance(store, CloudStore)
+        assert isinstance(origin_of(store), CloudStore)
         assert store.location == expected
 
     @pytest.mark.parametrize("location", ["memory://x", "/tmp/x", "file:///tmp/x"])  # noqa: S108

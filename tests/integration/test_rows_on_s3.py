@@ -440,18 +440,37 @@ def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
         written = {each.path.rsplit("/", 2)[-2] for each in files}
         assert written == {"data", "index", "deletes"}
         assert len(files) == 3
-        assert [each.operation for each in manifest[-3:]] == [
+        # One look before the files are written, then the commit.
+        assert [each.operation for each in manifest] == [
+            Operation.GET_IF_CHANGED,
             Operation.GET_IF_CHANGED,
             Operation.PUT_IF_ABSENT,
             Operation.PUT_IF_MATCH,
         ]
-        # One look before the files are written, which commits nothing.
-        assert len(manifest) <= 4
-        # The log: one look at the mark and its new state, with the first sync after a rotation.
-        assert all(
-            each in manifest or each in files or "/wal" in each.path or "/catalog/" in each.path
-            for each in calls
-        )
+        others = [each for each in calls if each not in manifest and each not in files]
+        assert {each.operation for each in others} == {Operation.DELETE}
+
+
+def test_publishing_a_flush_takes_four_writes_and_one_look_at_the_catalog(
+    moto: MotoServer, prefix: str
+) -> None:
+    at = moto.at
+    with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND)
+        for first in (0, 100, 200):
+            table.upsert(rows(*range(first, first + 100)))
+            moto.application.follow([])
+            table.flush()
+
+        calls = moto.application.calls
+        published = [each for each in calls if "/metadata/" in each.path]
+        assert [each.operation for each in published] == [
+            Operation.PUT_IF_ABSENT,
+            Operation.PUT_IF_ABSENT,
+            Operation.PUT_IF_ABSENT,
+            Operation.PUT_IF_MATCH,
+        ]
+        assert len([each for each in calls if "/manifest/catalog/" in each.path]) <= 1
 
 
 def test_damage_in_the_bucket_is_found_although_a_copy_is_whole(

@@ -121,7 +121,8 @@ class OpenTable(CatalogTable):
 
     def see_committed(self) -> None:
         """Show what was just committed, and publish it; raises NotPublished."""
-        self.see()
+        self.check_not_closed()
+        self.see_known()
         self.publish_committed()
 
     def refresh(self) -> "OpenTable":

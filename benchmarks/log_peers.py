@@ -47,7 +47,7 @@ def open_neve(directory: Path, sync: SyncPolicy, *, disk: PosixDisk | None = Non
     """Begin a log with default options but for the sync policy."""
     store = LocalStore(str(directory), disk=disk)
     return WriteAheadLog(
-        LogPlace(files=store, store=store, log_path=lambda number: _PATHS.wal_file(_EPOCH, number)),
+        LogPlace(logs=store, log_path=lambda number: _PATHS.wal_file(_EPOCH, number)),
         next_log_number=1,
         next_sequence=1,
         options=LogOptions(sync=sync),

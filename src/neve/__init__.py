@@ -110,7 +110,7 @@ def open(  # noqa: A001 - it is called neve.open
     """Open a lake, making an empty one when there is none.
 
     A location is a directory, `file:///directory`, `s3://bucket/prefix` or `memory://name`; options
-    are those of `neve.storage.s3_options`. Without `create`, a missing lake is NotFound. With
+    are those of `neve.storage.cloud_options`. Without `create`, a missing lake is NotFound. With
     `read_only`, nothing is changed but leases, and every table is opened beside its writer. The
     recorder takes the metrics of its tables, the listener what happens to them.
     """

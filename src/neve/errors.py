@@ -91,7 +91,6 @@ class Phrase(StrEnum):
     CLOSE_THAT_WRITER = (
         "Close that writer, or open read-only; fuser {file} shows which process it is"
     )
-    ONLY_READ = "Open the table with read_only=True, or keep the lake in a directory"
     ROOM_FOR_A_WRITER = (
         "A writer needs 256 KiB to start: free as much outside of the table, then expire and "
         "collect_garbage free what the table does not need. With read_only=True it can be read as "

@@ -178,8 +178,7 @@ def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:
     clock = SimulatedClock()
     log = WriteAheadLog(
         LogPlace(
-            files=store,
-            store=store,
+            logs=store,
             log_path=log_path,
             owner=LogOwner(
                 table=TABLE,

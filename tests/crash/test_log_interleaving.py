@@ -32,7 +32,7 @@ class SharedLog:
         self.applied: list[int] = []
         store = self._store(InterleavedDisk(self.disk, self.interleaving))
         self.log = WriteAheadLog(
-            LogPlace(files=store, store=store, log_path=log_path),
+            LogPlace(logs=store, log_path=log_path),
             next_log_number=1,
             next_sequence=1,
             options=LogOptions(sync=SyncPolicy.GROUP, segment_bytes=32 << 10, preallocate=False),

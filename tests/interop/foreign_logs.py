@@ -132,7 +132,7 @@ def neve_logs(seed: random.Random, batches: Sequence[Batch]) -> dict[int, bytes]
     """Return the logs that neve writes in RocksDB's dialect, closed or not, zeros behind or not."""
     store = MemoryStore()
     log = WriteAheadLog(
-        LogPlace(files=store, store=store, log_path=lambda number: f"{number:06}.log"),
+        LogPlace(logs=store, log_path=lambda number: f"{number:06}.log"),
         next_log_number=FIRST_LOG,
         next_sequence=batches[0].sequence,
         options=LogOptions(

@@ -108,9 +108,12 @@ class CatalogEntries:
         self._state_in(session).table_id(name)
         return self._meta_in(session, name)
 
-    def find_meta(self, table_id: str) -> TableMeta | None:
-        """Return the definition of a table by its id; None when it has no name."""
-        session = self.store.read()
+    def find_meta(self, table_id: str, *, is_known: bool = False) -> TableMeta | None:
+        """Return the definition of a table by its id; None when it has no name.
+
+        With `is_known`, what this process knows is enough.
+        """
+        session = self.store.read_known() if is_known else self.store.read()
         name = self._state_in(session).name_of(table_id)
         return None if name is None else self._meta_in(session, name)
 

@@ -249,6 +249,14 @@ class CatalogTable(KeptInProcess):
         self._seen = _Seen(up_to_date(meta, state), state)
         return self
 
+    def see_known(self) -> None:
+        """Show the newest state that this process knows: after its own commit it asks no one."""
+        state = self.stored.state_in(self.stored.store.read_known())
+        meta = self._stores.entries.find_meta(self.table_id, is_known=True)
+        if meta is None:
+            raise NotFound(f"the table {self.name!a} was dropped")
+        self._seen = _Seen(up_to_date(meta, state), state)
+
     def iceberg_metadata(self) -> str:
         """Return the location of the current Iceberg metadata, published first if missing.
 

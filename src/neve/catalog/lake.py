@@ -12,6 +12,7 @@ CATALOG-13  Names are looked up again in each call, never in memory.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from os import PathLike, fspath
 from types import TracebackType
@@ -186,13 +187,19 @@ class Lake(KeptInProcess):
         read_only: bool = False,
         options: TableOptions | None = None,
         wait_seconds: float = 0.0,
+        log: str | PathLike[str] | None = None,
     ) -> Table:
         """Open a table; raises NotFound with the most similar name.
 
         One process at a time writes a table: Fenced means that another one does, after waiting for
         it as long as `wait_seconds`. `read_only` opens the table beside it; so does every table of
         a lake that was opened read-only. Handles of one table share an engine.
+
+        In a bucket there is no lock: opening a table for writing ends its writer before, which is
+        Fenced from then on. `log` is the option of that name.
         """
+        if log is not None:
+            options = replace(options or TableOptions(), log=fspath(log))
         if type(wait_seconds) not in {int, float} or not 0 <= wait_seconds < _WAIT_SECONDS_MAX:
             raise InvalidArgument(
                 f"wait_seconds={wait_seconds!r} is invalid", hint="Use seconds, 0 for no waiting"

@@ -19,7 +19,6 @@ from neve.engine.table_options import PublishMode, TableOptions
 from neve.errors import Closed, InvalidArgument
 from neve.manifest.table_head import Requirements
 from neve.storage.clock import Clock
-from neve.table.table_context import append_files_of
 
 
 class OpenTable(CatalogTable):
@@ -63,6 +62,7 @@ class OpenTable(CatalogTable):
                         recorder=self._stores.recorder,
                         listener=self._stores.listener,
                         is_published=True,
+                        log=None if self._options is None else self._options.log,
                     ),
                 )
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)
@@ -121,7 +121,8 @@ class OpenTable(CatalogTable):
 
     def see_committed(self) -> None:
         """Show what was just committed, and publish it; raises NotPublished."""
-        self.see()
+        self.check_not_closed()
+        self.see_known()
         self.publish_committed()
 
     def refresh(self) -> "OpenTable":
@@ -147,7 +148,7 @@ class OpenTable(CatalogTable):
         raises NotFound when nothing is.
         """
         self.check_not_closed()
-        if not self.is_read_only or append_files_of(self.stored.objects) is None:
+        if not self.is_read_only:
             return super().iceberg_metadata()
         return self._published()
 

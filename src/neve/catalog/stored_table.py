@@ -27,10 +27,12 @@ from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 from neve.observability.events import Listener, unheard
 from neve.observability.metrics import NoRecorder, Recorder
+from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
-from neve.storage.object_store import ObjectStore
+from neve.storage.local_store import LocalStore
+from neve.storage.object_store import LogStore, ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.table.table_context import Definitions, TableParts
+from neve.table.table_context import Definitions, TableParts, logs_of
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ class StoredTable:
         self.objects = objects
         self._clock = clock
         self._ids = ids
+        self.logs = logs_of(objects, ids)
         self.store = ManifestStore(
             objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
         )
@@ -119,10 +122,15 @@ class StoredTable:
         recorder: Recorder | None = None,
         listener: Listener = unheard,
         is_published: bool = False,
+        log: str | None = None,
     ) -> TableParts:
-        """Return the parts of a table, with its publisher if commits are to be published."""
+        """Return the parts of a table, with its publisher if commits are to be published.
+
+        `log` is a directory of this machine for the log of a table in a bucket.
+        """
         return TableParts(
             objects=self.objects,
+            logs=self.logs if log is None else self._log_at(log),
             paths=self.paths,
             versions=self.versions,
             definitions=self.definitions,
@@ -136,6 +144,15 @@ class StoredTable:
             publish=self.publisher.publish_once if is_published else None,
             lineage=self.publisher if is_published else None,
         )
+
+    def _log_at(self, directory: str) -> LogStore:
+        if not isinstance(self.logs, BucketLogs):
+            raise InvalidArgument(
+                "only a table in a bucket can have its log elsewhere",
+                path=self.objects.location,
+                hint="Leave `log` out: the log is beside the table",
+            )
+        return LocalStore(directory, clock=self._clock, ids=self._ids)
 
     def find_head(self) -> TableHead | None:
         """Return the head; None when the store was never begun."""

@@ -10,7 +10,7 @@ This is the public interface. `OpenTable` has the definition, the history and th
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from threading import Event
 from types import TracebackType
 from typing import Final, Self, cast
@@ -40,6 +40,7 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
+from neve.storage.object_store import CountsRequests, RequestCount
 from neve.storage.own_process import KeptInProcess
 from neve.table.table_view import Row
 from neve.wal.replay import ReplayReport
@@ -65,11 +66,14 @@ class TableStats(VersionStats):
     failure: str
     """Why background work fails; empty while it succeeds."""
     is_read_only: bool
+    requests: Mapping[str, RequestCount] = field(default_factory=dict)
+    """In a bucket: requests of the whole lake since it was opened, by kind, with their bytes."""
 
 
 def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
     """Add the state of an open table to the sums of its current Version; never waits."""
     view = engine.current.view
+    objects = engine.parts.objects
     writer = None if engine.is_read_only else engine.writer
     failure = None if writer is None else writer.backlog.failure
     return TableStats(
@@ -84,6 +88,7 @@ def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
         stall_seconds=0.0 if writer is None else writer.backlog.stall_seconds,
         failure="" if failure is None else str(failure),
         is_read_only=engine.is_read_only,
+        requests=objects.requests() if isinstance(objects, CountsRequests) else {},
     )
 
 

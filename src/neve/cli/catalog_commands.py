@@ -36,7 +36,6 @@ from neve.inspect.shown_text import Json, shown_text
 from neve.model.display import counted
 from neve.model.suggestions import similar_name_hint
 from neve.storage.object_store import LockHandle
-from neve.table.table_context import append_files_of
 
 _YES: Final = frozenset({"y", "yes"})
 _EXTENSION: Final = "LOAD iceberg;"
@@ -84,11 +83,8 @@ def _locked(catalog: Lake, name: str) -> LockHandle | None:
         raise
     except NeveError:
         return None  # damaged: no writer can open it either
-    append_files = append_files_of(stored.objects)
-    if append_files is None:
-        return None  # nothing is logged there, so there is no live writer
     try:
-        return append_files.lock(stored.paths.lock)
+        return stored.logs.lock(stored.paths.lock)
     except Fenced as fenced:
         raise Fenced(
             f"a writer has the table {name!a} open, so it was not dropped",

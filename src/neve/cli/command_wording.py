@@ -68,7 +68,6 @@ _WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
     Phrase.LIST_CONSUMERS: "`neve consumers` lists them",
     Phrase.OPEN_AGAIN: "Run the command again",
     Phrase.CLOSE_THAT_WRITER: "End it, or wait for it; fuser {file} shows which process it is",
-    Phrase.ONLY_READ: "Commands can only read there; to write rows, keep the lake in a directory",
     Phrase.ROOM_FOR_A_WRITER: "A writer needs 256 KiB to start: free as much outside of the table, "
     "then `neve expire` and `neve gc --run` free what the table does not need. Reading works as it "
     "is",

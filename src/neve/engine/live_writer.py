@@ -41,9 +41,10 @@ from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys, pause_
 from neve.engine.ruled_writes import RuledPath, path_of
 from neve.engine.snapshot import CurrentView
 from neve.engine.table_options import TableOptions
+from neve.engine.upkeep import overtaken
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import Decide, PreparedBatch, PreparedWrite, WritePath
-from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, Phrase, Wording
+from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
 from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
@@ -131,7 +132,11 @@ class LiveWriter:
         """
         if self.backlog.pressure is not CALM or self._ended is not None or self._is_roll_due:
             self._admit()
-        sequence = self._buffer.write(write)
+        try:
+            sequence = self._buffer.write(write)
+        except Fenced as error:
+            self._end(error)
+            raise
         if self._buffer.is_full:
             self._roll_full()
         return sequence
@@ -539,14 +544,7 @@ class LiveWriter:
                 )
             )
         elif head.writer_epoch != self._epoch:
-            self._end(
-                Fenced(
-                    f"writer {head.writer_epoch} has taken over the table from writer "
-                    f"{self._epoch}",
-                    path=self._parts.paths.manifest,
-                    hint=Wording(Phrase.OPEN_AGAIN),
-                )
-            )
+            self._end(overtaken(self._parts, head.writer_epoch, self._epoch))
         if self._ended is not None:
             raise self._ended
 

@@ -17,6 +17,8 @@ is damage only if it is found again while head, mark and logs stay unchanged.
 ENGINE-6  Sequence and log numbers never restart: both are above all numbers in head and logs.
 """
 
+import json
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -28,7 +30,15 @@ import pyarrow.compute as pc
 
 from neve.engine.row_input import given_rows
 from neve.engine.ruled_writes import add_folded, new_given
-from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
+from neve.errors import (
+    Corruption,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    Phrase,
+    Unavailable,
+    Wording,
+)
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.found_row import GivenColumns
@@ -42,17 +52,20 @@ from neve.model.write_batch import (
     PutRow,
     UpsertRows,
 )
+from neve.storage.bucket_log import BucketLogs
 from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged, widened
 from neve.table.row_changes import all_columns
 from neve.table.row_order import Orders, RowOrder
-from neve.table.table_context import TableContext, TableParts, append_files_of
+from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.durability import LogMark, MarkedLog
 from neve.wal.replay import LogFile, Problem, RecoveryMode, Replay, ReplayReport
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -87,6 +100,74 @@ class Recovered:
         return is_read and self.next_sequence == head.flushed_sequence + 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogNote:
+    """The note in a bucket that the log of its table is on the disk of one machine."""
+
+    location: str
+    process: str
+    """The last process that wrote there, with its machine."""
+
+    @classmethod
+    def read(cls, parts: TableParts) -> "LogNote | None":
+        """Read the note; None when the log is in the bucket. Raises Corruption."""
+        path = parts.paths.log_place
+        try:
+            told = json.loads(parts.objects.get(path).payload)
+            return cls(location=str(told["location"]), process=str(told["process"]))
+        except NotFound:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise Corruption("the note of where the log is cannot be read", path=path) from error
+
+
+def settle_log_place(parts: TableParts, *, epoch: int, mode: RecoveryMode) -> None:
+    """Check that no rows are in a log elsewhere, and note where this one is.
+
+    The log of a table in a bucket is in the bucket or on the disk of one machine. Raises
+    InvalidArgument when the other one may have rows; a mode that salvages leaves them behind.
+    """
+    if not parts.is_log_apart and parts.has_locks:
+        return
+    note = LogNote.read(parts)
+    here = parts.logs.location if parts.is_log_apart else None
+    salvages = mode in _SALVAGE
+    if note is not None and note.location != here and not salvages:
+        raise InvalidArgument(
+            f"the log of the table, which may have rows, is at {note.location} ({note.process})",
+            path=parts.paths.log_place,
+            hint="Open the table there with that log, flush and close it; or give up what is not "
+            'flushed with recovery="point_in_time"',
+        )
+    if here is None:
+        if note is not None:
+            parts.objects.delete(parts.paths.log_place)
+        return
+    bucket = BucketLogs(parts.objects, ids=parts.ids)
+    bucket.fence(parts.paths.wal, below=epoch)
+    if read_needed_logs(replace(parts, logs=bucket)).row_count and not salvages:
+        raise InvalidArgument(
+            "rows of the table are in its log in the bucket",
+            path=parts.paths.wal,
+            hint="Open the table without log, flush and close it, then open it with this log",
+        )
+    told = {"location": here, "process": parts.ids.process()}
+    parts.objects.put(parts.paths.log_place, json.dumps(told).encode())
+
+
+def leave_log_place(parts: TableParts) -> None:
+    """Remove the note when every row is in data files: then the log may be anywhere."""
+    if not parts.is_log_apart:
+        return
+    try:
+        note = LogNote.read(parts)
+        if note is not None and note.location == parts.logs.location:
+            parts.objects.delete(parts.paths.log_place)
+    except NeveError as error:
+        # It only keeps others from opening the table without this log.
+        logger.warning("left the note of a log path=%s cause=%s", parts.paths.log_place, error)
+
+
 def find_logs(parts: TableParts) -> list[LogFile]:
     """Return the logs of all epochs, in the order in which they were written.
 
@@ -95,26 +176,25 @@ def find_logs(parts: TableParts) -> list[LogFile]:
     files are ignored.
     """
     paths: dict[str, str | None] = {
-        info.path: None for info in parts.objects.list(f"{parts.paths.wal}/")
+        info.path: None for info in parts.logs.list(f"{parts.paths.wal}/")
     }
-    append_files = append_files_of(parts.objects)
-    if append_files is not None:
-        for path, kind in append_files.odd_entries(parts.paths.wal).items():
-            is_top = split_path(path)[0] == parts.paths.wal
-            if log_epoch(path) is not None:
-                paths[path] = _ODDITIES[kind]
-            elif not (is_top and kind is FileKind.DIRECTORY):
-                raise Corruption(
-                    "an entry among the logs is not a plain file",
-                    path=path,
-                    hint="Find its origin, and remove it: neve makes no links, pipes or devices",
-                )
+    for path, kind in parts.logs.odd_entries(parts.paths.wal).items():
+        is_top = split_path(path)[0] == parts.paths.wal
+        if log_epoch(path) is not None:
+            paths[path] = _ODDITIES[kind]
+        elif not (is_top and kind is FileKind.DIRECTORY):
+            raise Corruption(
+                "an entry among the logs is not a plain file",
+                path=path,
+                hint="Find its origin, and remove it: neve makes no links, pipes or devices",
+            )
     found = []
     for path, oddity in paths.items():
         number, epoch = log_number(path), log_epoch(path)
         if number is not None and epoch is not None:
             found.append(LogFile(number=number, path=path, epoch=epoch, oddity=oddity))
-    return sorted(found, key=lambda log: log.number)
+    # In a bucket, a writer that was overtaken while it began may leave a log of the same number.
+    return sorted(found, key=lambda log: (log.number, log.epoch))
 
 
 def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
@@ -124,7 +204,7 @@ def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
     """
     path = parts.paths.log_mark
     try:
-        stored = parts.objects.get(path)
+        stored = parts.logs.get(path)
     except NotFound:
         return None
     mark = LogMark.decode(stored.payload, path=path)
@@ -159,7 +239,7 @@ def replay_logs(
     if mark is not None and mark.log_number >= head.wal_floor:
         marked = MarkedLog(mark=mark, path=parts.paths.wal_file(mark.epoch, mark.log_number))
     replay = Replay(
-        parts.objects,
+        parts.logs,
         [log for log in logs if log.number >= head.wal_floor],
         mode=mode,
         from_sequence=head.flushed_sequence + 1,
@@ -199,9 +279,9 @@ def read_steadily(parts: TableParts, read: Callable[[], Answer | None]) -> Answe
 def _signs(parts: TableParts) -> object:
     """Return values that change when a writer begins, rotates, flushes or ends."""
     head = parts.versions.head()
-    logs = [info.path for info in parts.objects.list(f"{parts.paths.wal}/")]
+    logs = [info.path for info in parts.logs.list(f"{parts.paths.wal}/")]
     try:
-        mark = parts.objects.get(parts.paths.log_mark).payload
+        mark = parts.logs.get(parts.paths.log_mark).payload
     except (NotFound, Corruption):
         mark = b""
     return head.flushed_sequence, head.wal_floor, head.writer_epoch, logs, mark
@@ -427,7 +507,7 @@ def drop_logs(parts: TableParts, logs: Iterable[LogFile], *, below: int) -> list
     kept = []
     for log in logs:
         if log.number < below:
-            parts.objects.delete(log.path)
+            parts.logs.delete(log.path)
         else:
             kept.append(log)
     return kept

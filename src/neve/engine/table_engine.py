@@ -24,10 +24,22 @@ from neve.engine.follower import Follower, NewerRows
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
-from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
+from neve.engine.recovery import (
+    Recovered,
+    drop_logs,
+    leave_log_place,
+    read_steadily,
+    recover,
+    settle_log_place,
+)
 from neve.engine.snapshot import CurrentView, LostFiles, Snapshot, SnapshotOrigin
 from neve.engine.table_options import PublishMode, TableOptions
-from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
+from neve.engine.upkeep import (
+    Upkeep,
+    refuse_overtaken,
+    remove_old_epochs,
+    sweep_leftovers,
+)
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite
 from neve.errors import (
@@ -47,11 +59,11 @@ from neve.model.version import Version
 from neve.observability.events import EventKind
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
-from neve.storage.object_store import AppendFiles, LockHandle
+from neve.storage.object_store import LockHandle
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import Places
-from neve.table.table_context import TableContext, TableParts, append_files_of
+from neve.table.table_context import TableContext, TableParts
 from neve.table.table_files import TableFiles
 from neve.table.table_view import Row, TableView
 from neve.wal.durability import LogOwner
@@ -314,6 +326,8 @@ class TableEngine:
         try:
             if self._writer is not None:
                 self._writer.close(flush=flush, publish=not self._is_dropped)
+                if all(memtable.is_empty for memtable in self.current.view.memtables):
+                    leave_log_place(self.parts)
         finally:
             self._closed = self._closed_error()
             self.leases.close()
@@ -346,7 +360,7 @@ class TableEngine:
         """Delete, once after opening, the files of a dead writer; returns False."""
         if not self._is_swept:
             with self.writer.alone():
-                self.upkeep.sweep(dry_run=False)
+                self.upkeep.sweep(dry_run=False, epoch=self.writer.epoch)
             sweep_leftovers(self.parts)
             self._is_swept = True
         return False
@@ -362,27 +376,20 @@ class TableEngine:
     def _open_writer(self) -> LiveWriter:
         """Take lock and epoch, replay, begin the log; releases everything if a step fails."""
         parts, options = self.parts, self.options
-        append_files = append_files_of(parts.objects)
-        if append_files is None:
-            raise InvalidArgument(
-                "rows cannot be logged in an object store",
-                path=parts.objects.location,
-                hint=Wording(Phrase.ONLY_READ),
-            )
-        lock = self._take_lock(append_files)
+        lock = self._take_lock()
         try:
             epoch = parts.work.take_over()
+            parts.logs.fence(parts.paths.wal, below=epoch)
+            settle_log_place(parts, epoch=epoch, mode=RecoveryMode(options.recovery))
             snapshot = parts.versions.snapshot_latest()
             context = self.files.context(snapshot.head.schema_id)
             files = self.files.file_set(snapshot.version)
             recovered = self._recover(snapshot, context, files)
             self.recovery = recovered.report
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
-            remove_old_epochs(parts, below=epoch)
             log = WriteAheadLog(
                 LogPlace(
-                    files=append_files,
-                    store=parts.objects,
+                    logs=parts.logs,
                     log_path=lambda number: parts.paths.wal_file(epoch, number),
                     owner=LogOwner(
                         table=UUID(snapshot.head.table_uuid),
@@ -390,13 +397,15 @@ class TableEngine:
                         mark_path=parts.paths.log_mark,
                         owned_from=recovered.owned_from,
                     ),
+                    check_begun=lambda: refuse_overtaken(parts, epoch),
                 ),
                 next_log_number=recovered.next_log_number,
                 next_sequence=recovered.next_sequence,
                 older_logs=older,
-                options=options.log_options,
+                options=options.log_options if parts.has_locks else options.bucket_log_options,
                 tools=LogTools(clock=parts.clock, ids=parts.ids, recorder=parts.recorder),
             )
+            remove_old_epochs(parts, below=epoch)
             if recovered.is_nothing_above(snapshot.head):
                 log.truncate_below(log.active_log_number)
             view = TableView(recovered.memtables, files, context)
@@ -417,16 +426,17 @@ class TableEngine:
             lock.release()
             raise
 
-    def _take_lock(self, append_files: AppendFiles) -> LockHandle:
+    def _take_lock(self) -> LockHandle:
         """Take the lock of the writer; raises Fenced when another one holds it.
 
         A job that looks for a live writer holds it for a moment, so it is tried a few times.
         """
+        logs, path = self.parts.logs, self.parts.paths.lock
         for _ in range(_LOOKS):
             with suppress(Fenced):
-                return append_files.lock(self.parts.paths.lock)
+                return logs.lock(path)
             self.parts.clock.sleep(_LOOK_SECONDS)
-        return append_files.lock(self.parts.paths.lock)
+        return logs.lock(path)
 
     def _flush_replayed(self, writer: LiveWriter) -> None:
         """Flush rows that were frozen at opening because of many logs; threads retry a failure."""

@@ -4,14 +4,14 @@ They belong to a handle, not to the table: another process may open the same tab
 What all writers must agree on (schema, partitions, retention, codec) is a property of the table.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Literal
 
 from neve.compaction.plan import LevelOptions
 from neve.compaction.rewrite_job import TASK_ROWS
 from neve.errors import InvalidArgument
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LINGER_SECONDS_MAX, SYNCS_AHEAD_MAX, LogOptions, SyncPolicy
 from neve.wal.replay import RecoveryMode
 
 
@@ -32,6 +32,13 @@ class TableOptions:
         sync                   When a write is acknowledged: `group` and `always` when durable,
                                `interval` and `none` when the operating system has it.
         sync_interval_seconds  With `interval`: the first write this long after the last sync syncs.
+        linger_ms              How long a write waits for others that share its sync: fewer requests
+                               to a bucket, which are paid for, and a later answer.
+        puts_in_flight         In a bucket: groups of writes that are on their way at once. They are
+                               acknowledged in order, and take one request each.
+        log                    In a bucket: a directory of this machine for the log, in place of
+                               the bucket. Writes are as fast as its disk; rows that are not
+                               flushed are lost with the machine.
         log_bytes              Size at which a log file ends and the next one begins; its space is
                                reserved ahead, and a log that is no longer needed is reused.
         recovery               What opening does about a damaged log; see `neve.wal.replay`.
@@ -71,6 +78,9 @@ class TableOptions:
 
     sync: SyncPolicy | Literal["group", "always", "interval", "none"] = SyncPolicy.GROUP
     sync_interval_seconds: float = 0.1
+    linger_ms: float = 0.0
+    puts_in_flight: int = 1
+    log: str | None = None
     log_bytes: int = 16 << 20
     recovery: (
         RecoveryMode | Literal["tolerate_torn_tail", "absolute", "point_in_time", "skip_corrupt"]
@@ -96,6 +106,17 @@ class TableOptions:
     iceberg_publish: PublishMode | Literal["commit", "demand"] = PublishMode.COMMIT
 
     def __post_init__(self) -> None:
+        is_number = type(self.linger_ms) in {int, float}
+        if not (is_number and 0 <= self.linger_ms <= 1_000 * LINGER_SECONDS_MAX):
+            raise InvalidArgument(
+                f"linger_ms={self.linger_ms!r} is invalid",
+                hint=f"Use 0 to {1_000 * LINGER_SECONDS_MAX:,.0f}",
+            )
+        if type(self.puts_in_flight) is not int or not 1 <= self.puts_in_flight <= SYNCS_AHEAD_MAX:
+            raise InvalidArgument(
+                f"puts_in_flight={self.puts_in_flight!r} is invalid",
+                hint=f"Use 1 to {SYNCS_AHEAD_MAX}",
+            )
         # LogOptions and LevelOptions check their own part.
         _ = (self.log_options, self.level_options)
         try:
@@ -156,6 +177,17 @@ class TableOptions:
             sync_interval_seconds=self.sync_interval_seconds,
             segment_bytes=self.log_bytes,
             recycle_count=1,
+            linger_seconds=self.linger_ms / 1_000,
+        )
+
+    @property
+    def bucket_log_options(self) -> LogOptions:
+        """The options of a log in a bucket, where no space can be reserved or used again."""
+        return replace(
+            self.log_options,
+            preallocate=False,
+            recycle_count=0,
+            syncs_ahead=self.puts_in_flight,
         )
 
     @property

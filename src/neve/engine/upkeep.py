@@ -30,7 +30,15 @@ from threading import Lock
 from typing import Final, TypeAlias, TypedDict
 
 from neve.engine.publishing import CommitPublishing
-from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
+from neve.errors import (
+    Conflict,
+    Fenced,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    Phrase,
+    Wording,
+)
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
 from neve.manifest.version_reader import Session
@@ -38,6 +46,7 @@ from neve.manifest.writer_state import Consumer
 from neve.model.display import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
+from neve.storage.bucket_log import BucketLogs
 from neve.storage.local_store import LocalStore
 from neve.storage.table_paths import split_path
 from neve.table.file_writers import delete_data_file
@@ -187,11 +196,18 @@ class Upkeep:
         self._report_deleted(len(deleted), sum(sizes))
         return GarbageReport(paths=tuple(deleted), byte_count=sum(sizes), is_dry_run=False)
 
-    def sweep(self, *, dry_run: bool) -> GarbageReport:
-        """Delete files that no Version ever named; the caller keeps its own flushes out."""
+    def sweep(self, *, dry_run: bool, epoch: int | None = None) -> GarbageReport:
+        """Delete files that no Version ever named; the caller keeps its own flushes out.
+
+        Raises Fenced when `epoch`, the caller's, is not the newest any more: without a lock, the
+        files may be those of the next writer. One that begins later writes files that are not
+        listed here.
+        """
         runs = run_directories(self._parts)
         sizes = self._listed()
         orphans = self._orphans(sizes)
+        if epoch is not None:
+            refuse_overtaken(self._parts, epoch)
         if not dry_run:
             self._delete_paths(orphans)
             session = self._parts.versions.store.read()
@@ -325,10 +341,28 @@ def _report(plan: GcPlan) -> ExpireReport:
     )
 
 
+def refuse_overtaken(parts: TableParts, epoch: int) -> None:
+    """Raise Fenced when another writer has begun since."""
+    newest = parts.versions.head().writer_epoch
+    if newest != epoch:
+        raise overtaken(parts, newest, epoch)
+
+
+def overtaken(parts: TableParts, newest: int, epoch: int) -> Fenced:
+    """Return the error of a writer that is not the newest any more."""
+    return Fenced(
+        f"writer {newest} has taken over the table from writer {epoch}",
+        path=parts.paths.manifest,
+        hint=Wording(Phrase.OPEN_AGAIN),
+    )
+
+
 def remove_old_epochs(parts: TableParts, *, below: int) -> None:
     """Remove the directories of earlier epochs whose logs are all gone (ENGINE-U4)."""
-    store = parts.objects
-    if isinstance(store, LocalStore):
+    store = parts.logs
+    if isinstance(store, BucketLogs):
+        store.clean(parts.paths.wal, below=below)
+    elif isinstance(store, LocalStore):
         for name in store.directories(parts.paths.wal):
             if _EPOCH.fullmatch(name) and int(name) < below:
                 # The next writer removes what cannot be removed now.

@@ -113,6 +113,8 @@ class MetadataFolder:
         """Where the table is, as Iceberg spells it."""
         self._folder: Final = paths.metadata
         self._location_start: Final = plain_location(objects.location, f"{self._folder}/")
+        # Owned by the publisher: what it wrote into the hint last, and its tag.
+        self._hint = 0, ""
 
     def locate(self, path: str) -> str:
         """Location of a file of the table."""
@@ -229,21 +231,34 @@ class MetadataFolder:
         """Point the hint at a document (ICEBERG-6); False when it names a newer one."""
         path = self._path(HINT_NAME)
         payload = str(number).encode()
+        named, tag = self._hint
+        if named < number and tag and self._put_hint(payload, number, tag=tag):
+            return True  # it still names the document that this process wrote before
         for _ in range(_HINT_TRIES):  # each round, another publisher was first
             try:
                 found = self.objects.get(path)
             except NotFound:
-                if self.objects.put_if_absent(path, payload) is not None:
+                if self._put_hint(payload, number, tag=None):
                     return True
                 continue
-            named = _number(found.payload)
-            if named == number:
+            now = _number(found.payload)
+            if now == number:
                 return True
-            if named is not None and named > number and self.has_document(named):
+            if now is not None and now > number and self.has_document(now):
                 return False
-            if self.objects.put_if_match(path, payload, tag=found.tag) is not None:
+            if self._put_hint(payload, number, tag=found.tag):
                 return True
         return False
+
+    def _put_hint(self, payload: bytes, number: int, *, tag: str | None) -> bool:
+        """Replace the hint that has `tag`, or create it; False when it has another."""
+        path = self._path(HINT_NAME)
+        if tag is None:
+            made = self.objects.put_if_absent(path, payload)
+        else:
+            made = self.objects.put_if_match(path, payload, tag=tag)
+        self._hint = number, made or ""
+        return made is not None
 
     def delete(self, name: str) -> None:
         """Delete a file of the folder."""

@@ -196,7 +196,7 @@ class IcebergPublisher:
         for _ in range(_ROUNDS):  # in each except the last, another publisher was first
             known = self._published
             last, payload = (known.number, known.payload) if known else self._folder.newest()
-            session = self._versions.store.read()  # ICEBERG-3
+            session = self._newest_after(known)  # ICEBERG-3
             table = self._describe(session)
             if not is_trusted:
                 known = None
@@ -219,6 +219,17 @@ class IcebergPublisher:
             path=self._path,
             hint=Wording(Phrase.PUBLISH_AGAIN),
         )
+
+    def _newest_after(self, known: _Published | None) -> ReadSession:
+        """Return a state that is newer than the document of this process.
+
+        After its own commit the process knows one, and need not ask for a newer one.
+        """
+        store = self._versions.store
+        session = store.read_known() if known is not None else store.read()
+        if known is not None and self._versions.head_in(session).current_version <= known.version:
+            return store.read()
+        return session
 
     def _understood(
         self,

@@ -69,7 +69,9 @@ from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
-from neve.table.table_context import TableParts, append_files_of
+from neve.storage.file_cache import origin_of
+from neve.table.table_context import TableParts
+from neve.table.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
 
@@ -210,7 +212,7 @@ class Maintenance(ABC):
         with self._alone() as is_alone:
             if not is_alone:
                 return collected
-            swept = self._with_room(lambda: upkeep.sweep(dry_run=False))
+            swept = self._with_room(lambda: upkeep.sweep(dry_run=False, epoch=self._epoch()))
         return GarbageReport(
             paths=(*collected.paths, *swept.paths),
             byte_count=collected.byte_count + swept.byte_count,
@@ -270,6 +272,10 @@ class Maintenance(ABC):
     @abstractmethod
     def _alone(self) -> AbstractContextManager[bool]:
         """Keep the live writer from making files (JOBS-K3); False when that is not possible."""
+
+    def _epoch(self) -> int | None:
+        """Return the epoch of the live writer that does the work; None beside one."""
+        return None
 
 
 class LiveMaintenance(Maintenance):
@@ -381,6 +387,9 @@ class LiveMaintenance(Maintenance):
     def _alone(self) -> Iterator[bool]:
         with self._engine.writer.alone():
             yield True
+
+    def _epoch(self) -> int | None:
+        return self._engine.writer.epoch
 
 
 class CommittedMaintenance(Maintenance):
@@ -510,8 +519,6 @@ class CommittedMaintenance(Maintenance):
 
     def _logged_partial_keys(self) -> list[KeyArray]:
         """Return the keys of partial writes that are only in the log."""
-        if append_files_of(self._parts.objects) is None:
-            return []
         reader = TableEngine(self._parts, self._options, read_only=True)
         try:
             return partial_keys(reader.current.view.memtables)
@@ -567,13 +574,12 @@ class CommittedMaintenance(Maintenance):
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
-        append_files = append_files_of(self._parts.objects)
-        if append_files is None:
-            # Without a log there is no live writer, and every other one announces its files.
-            yield True
+        if not self._parts.has_locks:
+            # Nothing says whether there is a live writer: the next one sweeps when it begins.
+            yield False
             return
         try:
-            lock = append_files.lock(self._parts.paths.lock)
+            lock = self._parts.logs.lock(self._parts.paths.lock)
         except Fenced:
             yield False
             return
@@ -583,6 +589,9 @@ class CommittedMaintenance(Maintenance):
             lock.release()
 
     def _has_live_writer(self) -> bool:
+        if not self._parts.has_locks:
+            # A table that only jobs have written has no writer that would compact it.
+            return self._parts.versions.head().writer_epoch > 0
         with self._alone() as is_alone:
             return not is_alone
 
@@ -680,10 +689,19 @@ def _verify(
     run_checks: RunChecks | None = None,
 ) -> VerifyReport:
     _check_progress(progress)
+    table = replace(table, files=_of_origin(table.files, table.version))
     report = verify_table(
         table, progress or (lambda _done, _total: None), run_checks=run_checks, further=further
     )
     return refuse_problems(report)
+
+
+def _of_origin(files: TableFiles, version: Version) -> TableFiles:
+    """Return the files as storage has them, not as a cache of it does."""
+    origin = origin_of(files.parts.objects)
+    if origin is files.parts.objects:
+        return files
+    return TableFiles(replace(files.parts, objects=origin), version.facts.schema_id)
 
 
 def _wants_space(error: NeveError) -> bool:

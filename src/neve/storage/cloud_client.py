@@ -1,7 +1,7 @@
 """CloudClient: single requests to an object store, through obstore; failures are return values.
 
-Tested against S3 servers and obstore's in-memory store. The stores of Google Cloud Storage and
-Azure have the same calls and are passed on to obstore, but no test has run against either.
+Tested against S3 servers, Azurite and obstore's in-memory store. Google Cloud Storage has the same
+calls; no test has run against it.
 
 obstore's errors have a class and a text. The class says most; if it is vague, the status number in
 the text says the rest:
@@ -28,12 +28,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
+from functools import partial
 from http import HTTPStatus
+from threading import Lock
 from typing import Final, TypeAlias, TypeVar, cast
 
 from neve.errors import InvalidArgument, LimitExceeded, Unavailable
-from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.s3_options import S3Options
+from neve.storage.cloud_options import AzureOptions, ClientOptions, GcsOptions
+from neve.storage.object_store import ObjectInfo, RequestCount, StoredObject
 
 try:
     import obstore
@@ -71,6 +73,13 @@ NO_BUCKET_HINT: Final = "Create the bucket, or correct the location"
 _DENIED_HINT: Final = (
     "Check the credentials, and that they allow reading, writing, listing and deleting there"
 )
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_HINTS: Final = {
+    "ExpiredToken": "Get new credentials: these have expired",
+    "RequestTimeTooSkewed": "Set the clock of this machine: it is too far from the server's",
+    "InvalidAccessKeyId": _DENIED_HINT,
+    "SignatureDoesNotMatch": _DENIED_HINT,
+}
 _FOREIGN_NAME_HINT: Final = (
     "Remove the objects whose names have empty, . or .. segments; neve does not write them"
 )
@@ -103,6 +112,14 @@ class Failure:
     hint: str | None = None
 
 
+def _none(_answer: object) -> int:
+    return 0
+
+
+def _size(found: StoredObject) -> int:
+    return len(found.payload)
+
+
 class CloudClient:
     """Requests to one bucket; safe for any number of threads."""
 
@@ -113,22 +130,53 @@ class CloudClient:
         self._part_bytes = part_bytes
         self._object_bytes_max = object_bytes_max
         self.location: Final = _location(bucket)
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._requests: dict[str, RequestCount] = {}
+
+    def requests(self) -> dict[str, RequestCount]:
+        """Return the requests so far, by kind, without those that obstore repeats on its own."""
+        with self._lock:
+            return dict(self._requests)
+
+    def _counted(
+        self,
+        kind: str,
+        call: Callable[[], T],
+        *,
+        sent: int = 0,
+        received: Callable[[T], int] = _none,
+    ) -> T | Failure:
+        """Make one request, and count it with its bytes."""
+        answer = _attempt(call)
+        got = 0 if isinstance(answer, Failure) else received(answer)
+        with self._lock:
+            before = self._requests.get(kind, RequestCount())
+            self._requests[kind] = RequestCount(
+                requests=before.requests + 1,
+                bytes_sent=before.bytes_sent + sent,
+                bytes_received=before.bytes_received + got,
+            )
+        return answer
 
     def read(self, path: str, *, unless: str | None = None) -> StoredObject | Failure:
         """Read a whole object, unless it still has the tag `unless`."""
-        return _attempt(lambda: self._read(self._bucket, path, unless))
+        return self._counted("get", lambda: self._read(self._bucket, path, unless), received=_size)
 
     def read_once(self, path: str) -> StoredObject | Failure:
         """Read a whole object with a single request."""
-        return _attempt(lambda: self._read(self._bucket_without_retries, path, None))
+        bucket = self._bucket_without_retries
+        return self._counted("get", lambda: self._read(bucket, path, None), received=_size)
 
     def read_range(self, path: str, *, start: int, length: int) -> bytes | Failure:
         """Read at most `length` (not 0) bytes from `start`; none after the end."""
-        return _attempt(lambda: _read_range(self._bucket, path, start, length))
+        return self._counted(
+            "get_range", lambda: _read_range(self._bucket, path, start, length), received=len
+        )
 
     def size(self, path: str) -> int | Failure:
         """Return the object's size; MISSING also for a missing bucket, as HEAD has no body."""
-        return _attempt(lambda: obstore.head(self._bucket, path)["size"])
+        return self._counted("head", lambda: obstore.head(self._bucket, path)["size"])
 
     def writes_in_parts(self, payload: bytes) -> bool:
         """Whether `write` takes several requests, which obstore repeats on its own."""
@@ -138,27 +186,37 @@ class CloudClient:
         """Write or replace an object; return its tag."""
         in_parts = self.writes_in_parts(payload)
         bucket = self._bucket if in_parts else self._bucket_without_retries
-        return _attempt(
-            lambda: _put_tag(obstore.put(bucket, path, payload, chunk_size=self._part_bytes))
+        return self._counted(
+            "put",
+            lambda: _put_tag(obstore.put(bucket, path, payload, chunk_size=self._part_bytes)),
+            sent=len(payload),
         )
 
     def write_if(self, path: str, payload: bytes, *, tag: str | None) -> str | Failure:
         """Replace the object that has `tag`, or create one if that is None; return the new tag."""
         bucket = self._bucket_without_retries
         mode = _put_mode(tag)
-        return _attempt(lambda: _put_tag(obstore.put(bucket, path, payload, mode=mode)))
+        return self._counted(
+            "put",
+            lambda: _put_tag(obstore.put(bucket, path, payload, mode=mode)),
+            sent=len(payload),
+        )
 
     def delete(self, path: str) -> Failure | None:
         """Remove an object."""
-        return _attempt(lambda: obstore.delete(self._bucket_without_retries, path))
+        return self._counted("delete", lambda: obstore.delete(self._bucket_without_retries, path))
 
     def list_all(self, directory: str | None) -> list[ObjectInfo] | Failure:
         """List everything under a directory, in the server's order."""
-        return _attempt(lambda: _infos(obstore.list(self._bucket, directory).collect()))
+        return self._counted(
+            "list", lambda: _infos(obstore.list(self._bucket, directory).collect())
+        )
 
     def listing(self, directory: str | None, *, offset: str | None) -> "ResumableListing":
         """List what is under a directory and after `offset`, in the server's order."""
-        return ResumableListing(self._bucket, directory, offset)
+        return ResumableListing(
+            self._bucket, directory, offset, attempt=partial(self._counted, "list")
+        )
 
     def check_payload(self, path: str, payload: bytes) -> None:
         """Raise LimitExceeded for an object that would be too large to read."""
@@ -186,15 +244,23 @@ class CloudClient:
 class ResumableListing:
     """A listing in chunks; after a failure it continues after the last entry it returned."""
 
-    def __init__(self, bucket: Bucket, directory: str | None, offset: str | None) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        directory: str | None,
+        offset: str | None,
+        *,
+        attempt: Callable[[Callable[[], list[ObjectInfo]]], list[ObjectInfo] | Failure],
+    ) -> None:
         self._bucket = bucket
+        self._attempt = attempt
         self._directory = directory
         self._offset = offset
         self._stream: obstore.ListStream[Sequence[obstore.ObjectMeta]] | None = None
 
     def next_chunk(self) -> list[ObjectInfo] | Failure:
         """Return the next entries; an empty list at the end."""
-        chunk = _attempt(self._advance)
+        chunk = self._attempt(self._advance)
         if isinstance(chunk, Failure):
             self._stream = None
         elif chunk:
@@ -209,27 +275,41 @@ class ResumableListing:
         return _infos(next(self._stream, ()))
 
 
-def s3_bucket(name: str, *, prefix: str, options: S3Options) -> S3Store:
+def open_bucket(name: str, *, prefix: str, options: ClientOptions) -> Bucket:
     """Return obstore's client of a bucket; nothing is sent yet."""
     timeout: obstore.store.ClientConfig = {"timeout": timedelta(seconds=options.timeout_seconds)}
     retries: obstore.store.RetryConfig = {
         "max_retries": _READ_RETRIES_MAX,
         "retry_timeout": timedelta(seconds=options.patience_seconds),
     }
+    client: obstore.store.ClientConfig = {**timeout, "allow_http": options.allow_http}
+    config = options.client_config()
+    place = prefix or None
     try:
-        return S3Store(
-            name,
-            prefix=prefix or None,
-            config=cast("obstore.store.S3Config", options.client_config()),
-            client_options={**timeout, "allow_http": options.allow_http},
-            retry_config=retries,
-        )
+        match options:
+            case AzureOptions():
+                azure = cast("obstore.store.AzureConfig", config)
+                return AzureStore(
+                    name, prefix=place, config=azure, client_options=client, retry_config=retries
+                )
+            case GcsOptions():
+                if "endpoint" in config:
+                    config["base_url"] = config.pop("endpoint")
+                google = cast("obstore.store.GCSConfig", config)
+                return GCSStore(
+                    name, prefix=place, config=google, client_options=client, retry_config=retries
+                )
+            case _:
+                amazon = cast("obstore.store.S3Config", config)
+                return S3Store(
+                    name, prefix=place, config=amazon, client_options=client, retry_config=retries
+                )
     except (BaseError, ValueError):
         pass
     # Outside the handler, so that the client's message, which may contain values, is not chained.
     raise InvalidArgument(
         "the object-store client does not accept the storage options",
-        hint="Check endpoint and region",
+        hint="Check the endpoint, the region and the credentials",
     )
 
 
@@ -290,7 +370,11 @@ def _location(bucket: Bucket) -> str:
         case GCSStore():
             root = f"gs://{bucket.config['bucket']}"
         case AzureStore():
-            root = f"az://{bucket.config['container_name']}"
+            container, account = bucket.config["container_name"], bucket.config.get("account_name")
+            root = f"az://{container}"
+            # The spelling that other engines know, too.
+            if account and not {"endpoint", "use_emulator"} & set(bucket.config):
+                root = f"abfss://{container}@{account}.dfs.core.windows.net"
         case MemoryStore():
             return "memory://obstore"
     return f"{root}/{bucket.prefix}" if bucket.prefix else root
@@ -312,8 +396,10 @@ def _understood(error: Exception) -> Failure:
     code_found = _CODE.search(text, status_found.end()) if status_found else None
     code = code_found[1] if code_found else ""
     reason = f"{status} {code}".strip() if status else type(error).__name__
-    if code == "NoSuchBucket":
+    if code in _NO_BUCKET:
         return Failure(Verdict.NO, reason, NO_BUCKET_HINT)
+    if code in _HINTS:
+        return Failure(Verdict.NO, reason, _HINTS[code])
     match error:
         case FileNotFoundError():
             return Failure(Verdict.MISSING, reason)

@@ -1,7 +1,6 @@
-"""CloudStore: an ObjectStore on S3, through obstore.
+"""CloudStore: an ObjectStore on S3, Google Cloud Storage or Azure, through obstore.
 
-It is tested with S3 servers and obstore's in-memory store. Stores of Google Cloud Storage and Azure
-are accepted, as obstore has the same calls for them; no test has run against either.
+It is tested with S3 servers, Azurite and obstore's in-memory store; no test has run against Google.
 
 An answer can be lost after its write was applied, and S3 refuses a create that it lost track of.
 So the only trusted answer to a conditional write is "written"; after any other the object is read
@@ -31,7 +30,7 @@ STORAGE-26  A proxy that repeats a request turns a success into a refusal; readi
             None.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -53,10 +52,10 @@ from neve.storage.cloud_client import (
     Verdict,
     check_tag,
     entity_tag,
-    s3_bucket,
+    open_bucket,
 )
-from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.s3_options import PATIENCE_SECONDS, Listing, S3Options
+from neve.storage.cloud_options import PATIENCE_SECONDS, ClientOptions, Listing
+from neve.storage.object_store import ObjectInfo, RequestCount, StoredObject
 from neve.storage.table_paths import check_object_path, check_prefix, is_object_name, split_path
 
 T = TypeVar("T")
@@ -85,7 +84,7 @@ class CloudStore:
         object_bytes_max: int = OBJECT_BYTES_MAX,
         listing: Listing = Listing.ORDERED,
     ) -> None:
-        """Use a store of obstore: S3Store or MemoryStore, which are tested, or others.
+        """Use a store of obstore: S3Store, AzureStore, GCSStore or MemoryStore.
 
         `patience_seconds` bounds how long a call retries; the time-out in the bucket's client
         options bounds each try. `put` sends objects larger than `part_bytes` in parts. An object
@@ -102,8 +101,12 @@ class CloudStore:
 
     @property
     def location(self) -> str:
-        """Root as a URI, `s3://bucket/prefix`."""
+        """Root as a URI: `s3://bucket/prefix`, `gs://…`, `abfss://…` or `az://…`."""
         return self._client.location
+
+    def requests(self) -> Mapping[str, RequestCount]:
+        """Return the requests since the store was opened, by kind; repeated ones count again."""
+        return self._client.requests()
 
     def get(self, path: str) -> StoredObject:
         """Read a whole object; raises NotFound."""
@@ -329,17 +332,17 @@ def _offset(after: str | None) -> str | None:
     return (directory or None) if name in {"", ".", ".."} else after
 
 
-def open_s3(
+def open_cloud(
     bucket: str,
     *,
     prefix: str,
-    options: S3Options,
+    options: ClientOptions,
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> CloudStore:
-    """Open the part of an S3 bucket below `prefix`; an empty prefix is the whole bucket."""
+    """Open the part of a bucket below `prefix`; an empty prefix is the whole bucket."""
     return CloudStore(
-        s3_bucket(bucket, prefix=prefix, options=options),
+        open_bucket(bucket, prefix=prefix, options=options),
         clock=clock,
         ids=ids,
         patience_seconds=options.patience_seconds,

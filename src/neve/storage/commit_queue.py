@@ -7,7 +7,12 @@ Steps of an append:
    so that the queue fills again in the meantime.
 3. It wakes the first thread that still waits to lead next, and its followers with their outcome.
 
-STORAGE-13  At most one group, or one lone action, is being committed at any time.
+A commit may return a function that finishes it. Then the lead is passed on first: the next group
+begins while the last one is finished. Whoever commits keeps the order of what is finished.
+With a pause, every leader waits a moment before it takes its group, so that more can join.
+
+STORAGE-13  At most one group, or one lone action, is being committed at any time; finishing is not
+            part of it.
 STORAGE-14  Groups and lone actions are committed in the order in which they joined.
 STORAGE-15  Every thread that joined is woken exactly once, even when its leader fails. One whose
             wait is interrupted leaves the queue, and passes the lead on if it was the next leader.
@@ -84,13 +89,15 @@ class CommitQueue(Generic[Work]):
 
     def __init__(
         self,
-        commit_group: Callable[[Sequence[Work]], None],
+        commit_group: Callable[[Sequence[Work]], Callable[[], None] | None],
         *,
         group_bytes_max: int,
         make_latch: Callable[[], Latch],
+        pause: Callable[[], None] | None = None,
     ) -> None:
         # fixed at construction
         self._commit_group = commit_group
+        self._pause = pause
         self._group_bytes_max = group_bytes_max
         self._make_latch = make_latch
         self._lock = make_latch()
@@ -139,19 +146,24 @@ class CommitQueue(Generic[Work]):
 
     def submit(self, work: Work) -> None:
         """Commit the work, perhaps in a group; raises what the commit of its group raised."""
-        turn = self.lead()
+        turn = 0 if self._pause is not None else self.lead()
         if not turn:
             self._follow(work, None)
             return
+        finish: Callable[[], None] | None = None
         try:
-            self._commit_group((work,))
+            finish = self._commit_group((work,))
         finally:
-            # An interrupt may come before the call has done anything: call it again.
             try:
-                self.pass_on(turn)
-            except BaseException:
-                self.pass_on(turn)
-                raise
+                # An interrupt may come before the call has done anything: call it again.
+                try:
+                    self.pass_on(turn)
+                except BaseException:
+                    self.pass_on(turn)
+                    raise
+            finally:
+                if finish is not None:
+                    finish()
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while nothing else is committed; raises what the action raises."""
@@ -200,6 +212,8 @@ class CommitQueue(Generic[Work]):
 
     def _lead(self, first: _Seat[Work]) -> None:
         """Commit a group; if an interrupt comes before it begins, it stays in the queue."""
+        if self._pause is not None and first.work is not None:
+            self._pause()
         with self._lock:
             group = self._group_locked(first)
         work = [seat.work for seat in group if seat.work is not None]
@@ -209,7 +223,12 @@ class CommitQueue(Generic[Work]):
                 if first.alone is not None:
                     first.alone()
                 else:
-                    self._commit_group(work)
+                    finish = self._commit_group(work)
+                    if finish is not None:
+                        try:
+                            self._leave(first, group)
+                        finally:
+                            finish()
             except BaseException as error:  # noqa: BLE001 - followers must wake whatever happened
                 failure = error
             self._settle(first, group, failure)
@@ -221,11 +240,7 @@ class CommitQueue(Generic[Work]):
         self, first: _Seat[Work], group: Sequence[_Seat[Work]], failure: BaseException | None
     ) -> None:
         """Pass the lead on and wake the group; a second call finishes what an interrupt left."""
-        with self._lock:
-            for seat in group:
-                if self._waiting and self._waiting[0] is seat:
-                    self._waiting.popleft()
-        self.pass_on(first.turn)
+        self._leave(first, group)
         for seat in group:
             if seat.committed:
                 continue
@@ -234,6 +249,14 @@ class CommitQueue(Generic[Work]):
                 seat.failure = failure
             seat.committed = True
             seat.latch.release()
+
+    def _leave(self, first: _Seat[Work], group: Sequence[_Seat[Work]]) -> None:
+        """Take the group out of the queue and pass the lead on; a second call does nothing."""
+        with self._lock:
+            for seat in group:
+                if self._waiting and self._waiting[0] is seat:
+                    self._waiting.popleft()
+        self.pass_on(first.turn)
 
     def _group_locked(self, first: _Seat[Work]) -> Sequence[_Seat[Work]]:
         """Return the group at the front; it leaves the queue once it is committed."""

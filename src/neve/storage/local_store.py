@@ -511,6 +511,9 @@ class LocalStore:
         finally:
             self._tree.close(handle)
 
+    def fence(self, directory: str, *, below: int) -> None:
+        """Do nothing: the holder of the lock is the only writer."""
+
     def odd_entries(self, directory: str) -> dict[str, FileKind]:
         """Return the kinds, by path, of what is below a directory but not a plain file.
 

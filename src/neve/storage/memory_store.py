@@ -180,6 +180,9 @@ class MemoryStore:
         with self._contents.lock:
             self._contents.entry_locked(path)
 
+    def fence(self, directory: str, *, below: int) -> None:
+        """Do nothing: the holder of the lock is the only writer."""
+
     def odd_entries(self, directory: str) -> dict[str, FileKind]:
         """Return nothing: memory holds objects only."""
         check_path(directory)

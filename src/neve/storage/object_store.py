@@ -34,16 +34,18 @@ Two capabilities are optional, with a fallback for other stores:
 An AppendFile does what a log needs and object stores lack. Every implementation runs
 `neve.testing.append_contract.AppendFilesContract`.
 
-STORAGE-8  When `create` or `recycle` returns, the file's name survives power loss.
+STORAGE-8  When `create` or `recycle` returns, the file's name survives power loss; in a bucket,
+           when its first sync does.
 STORAGE-9  When `sync` returns, every byte appended before the call survives power loss.
 STORAGE-10  Bytes appended since the last sync may survive in any part, in any order, torn at any
             byte.
 STORAGE-11  A failed append or sync poisons the file: every later call raises Closed, and only
             reopening shows what is on disk. A sync is never tried twice.
-STORAGE-12  One process at a time holds a lock; the kernel frees it when its holder dies.
+STORAGE-12  One process at a time holds a lock; the kernel frees it when its holder dies. A bucket
+            has no locks between processes: there, `fence` ends the writer before.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import unquote
@@ -156,6 +158,24 @@ def put_file(store: ObjectStore, path: str, pieces: Sequence[bytes | memoryview]
         store.put(path, b"".join(pieces))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCount:
+    """Requests of one kind to a bucket, and the bytes of objects that they carried."""
+
+    requests: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@runtime_checkable
+class CountsRequests(Protocol):
+    """A store whose requests are counted, since they are paid for."""
+
+    def requests(self) -> Mapping[str, RequestCount]:
+        """Return the requests since the store was opened, by kind; repeated ones count again."""
+        ...
+
+
 class AppendFile(Protocol):
     """One file open for appending; not safe for two threads at once."""
 
@@ -202,7 +222,10 @@ class AppendFiles(Protocol):
         ...
 
     def recycle(self, path: str, *, new_path: str, preallocate_bytes: int = 0) -> AppendFile:
-        """Rename an old file and append over its bytes from the start; raises NotFound."""
+        """Rename an old file and append over its bytes from the start; raises NotFound.
+
+        Where no space can be reserved, the new file is empty.
+        """
         ...
 
     def make_durable(self, path: str) -> None:
@@ -221,4 +244,25 @@ class AppendFiles(Protocol):
 
     def lock(self, path: str) -> LockHandle:
         """Take the exclusive lock at `path`; raises Fenced when another process holds it."""
+        ...
+
+    def fence(self, directory: str, *, below: int) -> None:
+        """End all writers with numbers `below` this one: none of their syncs succeeds any more.
+
+        Each has its files in a directory here, named by its number. Where a lock ends them, this
+        does nothing.
+        """
+        ...
+
+
+class LogStore(ObjectStore, AppendFiles, Protocol):
+    """Where the logs of a table live: they are appended, read, listed and deleted."""
+
+
+@runtime_checkable
+class SyncsAhead(Protocol):
+    """An append file whose next sync can begin before the last one has returned."""
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Begin to sync; the function returned waits until this and earlier ones are durable."""
         ...

@@ -2,13 +2,16 @@
 
     /data/lake, data/lake          a directory on this machine
     file:///data/lake              the same, percent-decoded
-    s3://bucket/prefix             an S3 bucket, with the storage options of `s3_options`
+    s3://bucket/prefix             an S3 bucket; s3a:// is the same
+    gs://bucket/prefix             a bucket of Google Cloud Storage
+    az://container/prefix          a container of Azure
+    abfss://container@account.dfs.core.windows.net/prefix    the same, with its account
     memory://name                  in this process, percent-decoded; one name is one store
 
 A location never holds a secret: user names, passwords, queries and fragments are refused, and the
-error does not repeat them. Azure's `abfss://container@account.host/path` has none, and is refused
-only because there is no store for it yet. Options come from the caller only. obstore has its own
-credential chain, which may read the environment when no key is given.
+error does not repeat them. `neve.storage.cloud_options` lists the storage options of buckets. They
+come from the caller only. obstore has its own credential chain, which may read the environment when
+no key is given.
 
 Before the first commit, a probe checks that a store keeps the promises that commits need. Some
 servers accept `If-None-Match` and `If-Match` and ignore them: every write succeeds, two writers
@@ -21,25 +24,35 @@ import importlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final
 from urllib.parse import unquote
 
 from neve.errors import InvalidArgument, NeveError, OutcomeUnknown, Phrase, Unavailable, Wording
 from neve.storage.clock import Clock, IdSource
+from neve.storage.cloud_options import (
+    AzureOptions,
+    ClientOptions,
+    GcsOptions,
+    parse_options,
+    parse_s3_options,
+)
+from neve.storage.file_cache import DIRECTORY_BYTES, MEMORY_BYTES, CachedStore
 from neve.storage.local_store import LocalStore
-from neve.storage.memory_store import named_memory_store
+from neve.storage.memory_store import MemoryStore, named_memory_store
 from neve.storage.object_store import ObjectStore
-from neve.storage.s3_options import parse_s3_options
 from neve.storage.table_paths import check_path
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
-_HALF_URL: Final = re.compile(r"(?:s3|s3a|gs|az|memory|https?):", re.IGNORECASE)
+_HALF_URL: Final = re.compile(r"(?:s3|s3a|gs|az|abfss?|memory|https?):", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 # Azure writes container@account.host where others have user:password@host.
 _AZURE: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 _CONTAINER: Final = re.compile(r"[a-z0-9$][a-z0-9-]{0,62}@[A-Za-z0-9][A-Za-z0-9.-]*")
-_FORMS: Final = "Pass a directory, file:///directory, s3://bucket/prefix or memory://name"
+_FORMS: Final = (
+    "Pass a directory, file:///directory, s3://bucket/prefix, gs://bucket/prefix, "
+    "az://container/prefix or memory://name"
+)
 
 
 def open_store(
@@ -61,8 +74,13 @@ def open_store(
     scheme, rest = _split(location)
     options = storage_options or {}
     match scheme:
-        case "s3":
-            return _open_s3(rest, options, clock, ids)
+        case "s3" | "s3a":
+            return _open_cloud(rest, parse_s3_options(options), clock, ids)
+        case "gs":
+            return _open_cloud(rest, parse_options(GcsOptions, options), clock, ids)
+        case "az" | "abfs" | "abfss":
+            container, account = _container(rest, options)
+            return _open_cloud(container, parse_options(AzureOptions, account), clock, ids)
         case "":
             _refuse_options(options)
             return LocalStore(rest, clock=clock, ids=ids, create=create)
@@ -73,8 +91,7 @@ def open_store(
             _refuse_options(options)
             return named_memory_store(_memory_name(rest))
         case _:
-            yet = " yet" * (scheme in _AZURE)
-            raise InvalidArgument(f"neve has no store for {scheme}:// locations{yet}", hint=_FORMS)
+            raise InvalidArgument(f"neve has no store for {scheme}:// locations", hint=_FORMS)
 
 
 def _split(location: str) -> tuple[str, str]:
@@ -110,7 +127,7 @@ def _refuse_options(options: Mapping[str, str]) -> None:
     if options:
         raise InvalidArgument(
             f"this location takes no storage options, but {min(options)!a} was given",
-            hint="Leave them out, or pass an s3:// location",
+            hint="Leave them out, or pass the location of a bucket",
         )
 
 
@@ -131,10 +148,24 @@ def _memory_name(rest: str) -> str:
     return name
 
 
-def _open_s3(
-    rest: str, options: Mapping[str, str], clock: Clock | None, ids: IdSource | None
+def _container(rest: str, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return a location without its account, and the options with it."""
+    place, slash, path = rest.partition("/")
+    container, at, host = place.partition("@")
+    if not at:
+        return rest, dict(options)
+    account = host.partition(".")[0]
+    if options.get("account_name", account) != account:
+        raise InvalidArgument(
+            "the location names another account than the storage options",
+            hint="Leave account_name out",
+        )
+    return f"{container}{slash}{path}", {**options, "account_name": account}
+
+
+def _open_cloud(
+    rest: str, options: ClientOptions, clock: Clock | None, ids: IdSource | None
 ) -> ObjectStore:
-    parsed = parse_s3_options(options)
     bucket, _, prefix = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise InvalidArgument("the location has no valid bucket name", hint=_FORMS)
@@ -143,8 +174,12 @@ def _open_s3(
         check_path(prefix)
     # By name: the client is an extra, and is loaded only for buckets.
     cloud_store = importlib.import_module("neve.storage.cloud_store")
-    store = cloud_store.open_s3(bucket, prefix=prefix, options=parsed, clock=clock, ids=ids)
-    return cast("ObjectStore", store)
+    store = cloud_store.open_cloud(bucket, prefix=prefix, options=options, clock=clock, ids=ids)
+    directory, limit = options.cache_directory, options.cache_bytes
+    if directory is None:
+        return CachedStore(store, MemoryStore(), bytes_max=limit or MEMORY_BYTES)
+    copies = LocalStore(directory, clock=clock, ids=ids)
+    return CachedStore(store, copies, bytes_max=limit or DIRECTORY_BYTES)
 
 
 _HINT = "Use a store with conditional writes, such as S3, or a directory on a local disk"

@@ -5,9 +5,11 @@ No other module of neve joins or splits a path. The layout, relative to the lake
     manifest/catalog/                      manifest store of names, schemas and properties
     manifest/version/<table id>/           manifest store of one table
     tables/<table id>/
+    ├── wal.place                          names the disk that has the log of a table in a bucket
     ├── wal.mark                           how far the newest log went (`neve.wal.durability`)
     ├── wal/LOCK                           held by the one live writer
     ├── wal/<epoch>/000001.wal             decimal, zero padded to six, grows past six
+    ├── wal/<epoch>/000000000001.slot      in a bucket, where logs are made of these
     ├── data/<partition path>/<id>.parquet
     ├── deletes/<id>.puffin
     ├── deletes/<id>-<offset>.parquet      positions of the vector that begins there, for Iceberg v2
@@ -60,6 +62,8 @@ _LOG_NAME: Final = re.compile(r"(?:[0-9]{6}|[1-9][0-9]{6,19})\.wal")
 _EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _LOG_DIGITS: Final = 6
 _REMEMBERED: Final = ".remembered.parquet"
+_SLOT_NAME: Final = re.compile(r"[0-9]{12}\.slot")
+_SLOT_DIGITS: Final = 12
 _POSITION_DELETES: Final = re.compile(r"(.*[0-9a-f]{32})-[0-9]{1,19}\.parquet", re.ASCII)
 
 
@@ -145,6 +149,17 @@ def log_number(path: str) -> int | None:
     return int(name.removesuffix(".wal")) if _LOG_NAME.fullmatch(name) else None
 
 
+def slot_name(number: int) -> str:
+    """Return the name of a slot, which holds what one sync made durable of a log in a bucket."""
+    return f"{number:0{_SLOT_DIGITS}d}.slot"
+
+
+def slot_number(path: str) -> int | None:
+    """Read a slot's number from its path; None when the object is not a slot."""
+    name = split_path(path)[1]
+    return int(name.removesuffix(".slot")) if _SLOT_NAME.fullmatch(name) else None
+
+
 def log_epoch(path: str) -> int | None:
     """Read a log's writer epoch from its path; None when the file is not a log in an epoch."""
     directory, _ = split_path(path)
@@ -199,6 +214,11 @@ class TablePaths:
     def log_mark(self) -> str:
         """File that says how far the newest log went; it is not in the directory of the logs."""
         return f"{self.root}/wal.mark"
+
+    @property
+    def log_place(self) -> str:
+        """Note of where the log is, if it is not in the bucket of its table."""
+        return f"{self.root}/wal.place"
 
     @property
     def lock(self) -> str:

@@ -30,8 +30,9 @@ from neve.model.row_lineage import has_lineage
 from neve.model.schema import TableSchema
 from neve.observability.events import EventKind, Listener, report_event, unheard
 from neve.observability.metrics import NoRecorder, Recorder
+from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
-from neve.storage.object_store import AppendFiles, ObjectStore
+from neve.storage.object_store import LogStore, ObjectStore
 from neve.storage.table_paths import TablePaths
 from neve.table.partitions import KeyPartitions
 from neve.table.schema_mapping import SchemaMapping
@@ -192,10 +193,11 @@ class TableContext:
         return tuple(key[name] for name in names)
 
 
-def append_files_of(objects: ObjectStore) -> AppendFiles | None:
-    """Return the append files of a store, or None: cloud object stores have none."""
-    has_them = all(hasattr(objects, name) for name in ("create", "recycle", "lock"))
-    return cast("AppendFiles", objects) if has_them else None
+def logs_of(objects: ObjectStore, ids: IdSource) -> LogStore:
+    """Return where the logs of a store's tables are: in its own files, or in slots in a bucket."""
+    if all(hasattr(objects, name) for name in ("create", "recycle", "lock")):
+        return cast("LogStore", objects)
+    return BucketLogs(objects, ids=ids)
 
 
 class PublishedLineage(Protocol):
@@ -215,6 +217,8 @@ class TableParts:
     """Everything below one live table."""
 
     objects: ObjectStore
+    logs: LogStore
+    """Where logs and their mark are; the objects themselves where those can be appended to."""
     paths: TablePaths
     versions: TableVersions
     definitions: Definitions
@@ -229,6 +233,17 @@ class TableParts:
     """Publishes the current Version to other engines; False when it is published already."""
     lineage: PublishedLineage | None = None
     """None in workers, whose tasks carry it, and where only the properties are known."""
+
+    @property
+    def is_log_apart(self) -> bool:
+        """Whether the log is on a disk beside a table in a bucket."""
+        is_beside = self.logs is not self.objects
+        return is_beside and self.has_locks
+
+    @property
+    def has_locks(self) -> bool:
+        """Whether a lock keeps other processes from writing the table; a bucket has only epochs."""
+        return not isinstance(self.logs, BucketLogs)
 
     def report(self, kind: EventKind, **facts: float | str) -> None:
         """Report an event of the table to the listener."""

@@ -6,7 +6,8 @@
             store = MyStore()
             return store, store
 
-The store must be empty; tests read through the ObjectStore beside it. Each test names the rule of
+A class whose files reserve no space sets `reserves_space = False`. The store must be empty; tests
+read through the ObjectStore beside it. Each test names the rule of
 `neve.storage.object_store` that it checks. The parts of STORAGE-8 to STORAGE-11 about power loss
 and failing disks are tested with a simulated disk.
 """
@@ -36,6 +37,9 @@ HOSTILE_PATHS: Final = ("", "..", "/absolute", "../outside", "a//b", "nul\x00byt
 
 class AppendFilesContract:
     """Inherit it and add a fixture `files` to check every rule."""
+
+    reserves_space: bool = True
+    """Whether preallocated and recycled bytes are there until they are written over."""
 
     # STORAGE-8 names
 
@@ -123,7 +127,7 @@ class AppendFilesContract:
         file.append([b"abc"])
 
         assert file.position == 3
-        assert store.get("log").payload == b"abc" + bytes(997)
+        assert store.get("log").payload == b"abc" + bytes(997) * self.reserves_space
         file.append([b"x" * 1_000])
         assert store.size("log") == 1_003
         file.close()
@@ -151,7 +155,7 @@ class AppendFilesContract:
 
         assert file.path == "wal/2/000007.wal"
         assert file.position == 3
-        assert store.get("wal/2/000007.wal").payload == b"NEW bytes"
+        assert store.get("wal/2/000007.wal").payload == b"NEW" + b" bytes" * self.reserves_space
         assert [info.path for info in store.list("wal/")] == ["wal/2/000007.wal"]
         file.truncate_to_position()
         assert store.get("wal/2/000007.wal").payload == b"NEW"
@@ -166,7 +170,7 @@ class AppendFilesContract:
         same = appending.recycle("new", new_path="newer", preallocate_bytes=50)
         same.close()
 
-        assert store.get("newer").payload == bytes(100)
+        assert store.get("newer").payload == bytes(100) * self.reserves_space
 
     def test_a_missing_file_cannot_be_recycled(self, files: Files) -> None:
         appending, store = files
@@ -375,6 +379,29 @@ class AppendFilesContract:
                 appending.lock(path)
 
             assert refusal.value.hint
+
+    # Writers that follow each other
+
+    def test_nothing_is_fenced_where_nothing_was_written(self, files: Files) -> None:
+        appending, store = files
+
+        appending.fence("wal", below=1)
+        appending.fence("wal", below=2)
+
+        assert list(store.list("")) == []
+
+    def test_a_writer_is_not_fenced_by_its_own_number(self, files: Files) -> None:
+        appending, store = files
+        file = appending.create("wal/2/000001.wal")
+        file.append([b"before"])
+        file.sync()
+
+        appending.fence("wal", below=2)
+        file.append([b", after"])
+        file.sync()
+
+        assert store.get("wal/2/000001.wal").payload == b"before, after"
+        file.close()
 
     # Names
 

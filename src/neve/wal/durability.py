@@ -45,7 +45,9 @@ from uuid import UUID
 
 import google_crc32c
 
-from neve.errors import Corruption, LimitExceeded, Phrase, Wording
+from neve.errors import Corruption, Fenced, LimitExceeded, NotFound, Phrase, Wording
+from neve.storage.bucket_log import BucketLogs
+from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import read_stamp
 from neve.wal.record_format import (
     BLOCK_BYTES,
@@ -111,6 +113,25 @@ class LogMark:
             self.owned_from,
         )
         return payload + _CHECKSUM.pack(google_crc32c.value(payload))
+
+    def write(self, store: ObjectStore, path: str) -> None:
+        """Replace the mark, unless that of a later writer is there; raises Fenced.
+
+        A lock keeps an earlier writer from coming late; in a bucket the condition does.
+        """
+        if not isinstance(store, BucketLogs):
+            store.put(path, self.encode())
+            return
+        is_written = False
+        while not is_written:
+            try:
+                found = store.get(path)
+            except NotFound:
+                is_written = store.put_if_absent(path, self.encode()) is not None
+                continue
+            if LogMark.decode(found.payload, path=path).epoch > self.epoch:
+                raise Fenced("the log of a later writer is marked", path=path)
+            is_written = store.put_if_match(path, self.encode(), tag=found.tag) is not None
 
     @classmethod
     def decode(cls, payload: bytes, *, path: str) -> "LogMark":

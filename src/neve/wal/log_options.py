@@ -8,6 +8,8 @@ from neve.errors import InvalidArgument
 from neve.wal.record_format import BLOCK_BYTES, Dialect
 
 SEGMENT_BYTES_MAX: Final = 1 << 40
+LINGER_SECONDS_MAX: Final = 10.0
+SYNCS_AHEAD_MAX: Final = 16
 
 
 class SyncPolicy(StrEnum):
@@ -44,6 +46,10 @@ class LogOptions:
     """Maximum number of obsolete logs to keep for reuse."""
     group_bytes_max: int = 16 << 20
     """Maximum size of a group of waiting appends that share one write and sync."""
+    linger_seconds: float = 0.0
+    """How long the first append of a group waits for others to share its sync."""
+    syncs_ahead: int = 1
+    """Syncs that may be under way at once, where the store can: they are durable in order."""
     dialect: Dialect = Dialect.CRC32C
     """Checksums to write; foreign dialects, for other systems to read, hold plain rows only."""
 
@@ -60,6 +66,16 @@ class LogOptions:
             raise InvalidArgument(
                 f"sync_interval_seconds={self.sync_interval_seconds} is not positive",
                 hint="use sync='always' to sync every append",
+            )
+        if not 0 <= self.linger_seconds <= LINGER_SECONDS_MAX:
+            raise InvalidArgument(
+                f"linger_seconds={self.linger_seconds} is out of range",
+                hint=f"use 0 to {LINGER_SECONDS_MAX}",
+            )
+        if not 1 <= self.syncs_ahead <= SYNCS_AHEAD_MAX:
+            raise InvalidArgument(
+                f"syncs_ahead={self.syncs_ahead} is out of range",
+                hint=f"use 1 to {SYNCS_AHEAD_MAX}",
             )
         if self.recycle_count < 0 or self.group_bytes_max <= 0:
             raise InvalidArgument("recycle_count and group_bytes_max cannot be negative")

@@ -28,7 +28,7 @@ WAL-23  Replaying twice returns the same batches.
 WAL-24  A reader beside a live writer never reports damage because the writer was faster.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self, TypeAlias
@@ -118,6 +118,45 @@ class LogFile:
     """What has the log's name when it is not a plain file."""
     first_sequence: int | None = None
     """Where its rows begin, once replayed; None if no row was taken from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLog:
+    """A log that is kept until its rows, which are below `end_sequence`, are in data files."""
+
+    number: int
+    path: str
+    end_sequence: int
+    first_sequence: int | None
+    """Where its rows begin; None without rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStretch:
+    """Consecutive rows of one log."""
+
+    number: int
+    path: str
+    first: int
+    last: int
+
+
+def stretches_of(
+    logs: Iterable[tuple[int, str, int | None]], *, first: int, last: int
+) -> tuple[LogStretch, ...]:
+    """Find the rows from `first` to `last` in logs of (number, path, first sequence), in order.
+
+    A log ends where the next one begins; a recovery dropped anything after that.
+    """
+    found: list[LogStretch] = []
+    end = last
+    for number, path, begins in reversed([*logs]):
+        if begins is None or begins > end:
+            continue
+        if end >= first:
+            found.append(LogStretch(number=number, path=path, first=max(begins, first), last=end))
+        end = begins - 1
+    return tuple(reversed(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +423,7 @@ class Replay:
     def _evidence(self, start: _Start, stop: _Stop) -> _Evidence | None:
         """Look for evidence that the last log held more durable rows than were read."""
         mark = None if self._marked is None else self._marked.mark
-        is_marked = mark is not None and mark.log_number == start.log.number
+        is_marked = self._is_marked(start.log)
         if mark is not None and is_marked:
             missing = mark.missing_rows(due=self._due)
             if missing is not None and mark.next_sequence > self._due:
@@ -426,13 +465,19 @@ class Replay:
             self._refuse(problem, evidence.lost)
         return start
 
+    def _is_marked(self, log: LogFile) -> bool:
+        """Whether the mark names this log, and not one of the same number that another left."""
+        if self._marked is None or log.number != self._marked.mark.log_number:
+            return False
+        return log.epoch in {None, self._marked.mark.epoch}
+
     def _compare_with_mark(self, logs: Sequence[_LiveLog]) -> None:
         """Compare what was read with what is known outside of the logs."""
         if self._marked is None:
             return
         mark = self._marked.mark
-        found = [start for log, start, _ in logs if log.number == mark.log_number]
-        is_there = any(log.number == mark.log_number for log in self._logs)
+        found = [start for log, start, _ in logs if self._is_marked(log)]
+        is_there = any(self._is_marked(log) for log in self._logs)
         begun = [start for start in found if start is not None]
         if any((each.nonce, each.sequence) != (mark.nonce, mark.first_sequence) for each in begun):
             what, lost = "this is not the log that the table wrote", self._rows_before(None)

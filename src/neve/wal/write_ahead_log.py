@@ -8,6 +8,9 @@ Steps of an append, in one function (`_commit`), for a single batch and for a gr
 4. apply the batches, in sequence order
 5. acknowledge
 
+Where the store can sync ahead, steps 1 and 2 of the next group begin while a group is in step 3
+(`_begin` and `_land`); 4 and 5 come in order. Everything else waits until all groups have landed.
+
 Steps of a rotation: make the next file; sync the full log and write its LogEnd; write LogStart.
 The mark (`neve.wal.durability`) follows with the first sync of the new log: a rotation costs no
 extra sync, and no row of the log is acknowledged as durable before the mark names the log.
@@ -26,20 +29,22 @@ WAL-6  A file is made shorter than its reserved space only after its LogEnd was 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Final, NoReturn, overload
 
 from neve.errors import (
     Closed,
+    Fenced,
     InvalidArgument,
     LimitExceeded,
     NeveError,
     NotFound,
     OutcomeUnknown,
     StorageFull,
-    Unavailable,
 )
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.observability.metrics import (
@@ -57,7 +62,16 @@ from neve.observability.metrics import (
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
-from neve.storage.object_store import AppendFile, AppendFiles, ObjectStore
+from neve.storage.object_store import AppendFile, LogStore, SyncsAhead
+from neve.wal.append_outcome import (
+    Apply,
+    Batches,
+    GroupInFlight,
+    PendingAppend,
+    cause_of,
+    interrupted_before_writing,
+    outcome_unknown,
+)
 from neve.wal.batch_codec import (
     BATCH_BYTES_MAX,
     EncodedChanges,
@@ -70,65 +84,11 @@ from neve.wal.batch_codec import (
 from neve.wal.durability import LogMark, LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import Dialect
-from neve.wal.replay import LogFile
+from neve.wal.replay import ClosedLog, LogFile, LogStretch, stretches_of
 from neve.wal.segment_writer import SegmentWriter
-
-Apply = Callable[[int], None]
-"""Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
 
 DecideChanges = Callable[[], EncodedChanges | None]
 """Returns the batch to log, once every batch before it is applied; None logs nothing."""
-
-
-class PendingAppend:
-    """A batch that waits for its turn; the thread that commits it stores the outcome here."""
-
-    __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
-
-    def __init__(self, changes: EncodedChanges, apply: Apply | None) -> None:
-        self.changes = changes
-        self.byte_count = changes.byte_count
-        self.apply = apply
-        self.first_sequence = -1
-        self.failure: NeveError | None = None
-
-    def outcome(self) -> int:
-        """Return the first sequence number; raises the error that kept the batch from the log."""
-        if self.failure is not None:
-            raise self.failure
-        if self.first_sequence < 0:
-            raise interrupted_before_writing()
-        return self.first_sequence
-
-
-def outcome_unknown(
-    error: BaseException, first_sequence: int, row_count: int, *, path: str
-) -> OutcomeUnknown:
-    """Return the error for rows that may or may not survive: `error` came after the first byte."""
-    last_sequence = first_sequence + max(row_count, 1) - 1
-    unknown = OutcomeUnknown(
-        f"rows {first_sequence} to {last_sequence} may or may not be durable ({cause_of(error)})",
-        first_sequence=first_sequence,
-        last_sequence=last_sequence,
-        path=path,
-        hint="close every handle of the table, reopen it, and read the rows back before writing "
-        "them again",
-    )
-    unknown.__cause__ = error
-    return unknown
-
-
-def interrupted_before_writing() -> Unavailable:
-    """Return the error for a batch whose leader was interrupted before the first byte."""
-    return Unavailable(
-        "the thread that wrote for this one was interrupted; nothing was written",
-        hint="write it again",
-    )
-
-
-def cause_of(error: BaseException) -> str:
-    """Return an error's message, or its representation when it has none."""
-    return str(error) or repr(error)
 
 
 logger = logging.getLogger(__name__)
@@ -136,55 +96,21 @@ logger = logging.getLogger(__name__)
 _U64_MAX: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedLog:
-    """A log that is kept until its rows, which are below `end_sequence`, are in data files."""
-
-    number: int
-    path: str
-    end_sequence: int
-    first_sequence: int | None
-    """Where its rows begin; None without rows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogStretch:
-    """Consecutive rows of one log."""
-
-    number: int
-    path: str
-    first: int
-    last: int
-
-
-def stretches_of(
-    logs: Iterable[tuple[int, str, int | None]], *, first: int, last: int
-) -> tuple[LogStretch, ...]:
-    """Find the rows from `first` to `last` in logs of (number, path, first sequence), in order.
-
-    A log ends where the next one begins; a recovery dropped anything after that.
-    """
-    found: list[LogStretch] = []
-    end = last
-    for number, path, begins in reversed([*logs]):
-        if begins is None or begins > end:
-            continue
-        if end >= first:
-            found.append(LogStretch(number=number, path=path, first=max(begins, first), last=end))
-        end = begins - 1
-    return tuple(reversed(found))
+def _unchecked() -> None:
+    """Accept every writer: it holds a lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
     """Where logs are written, and whose they are."""
 
-    files: AppendFiles
-    store: ObjectStore
+    logs: LogStore
     log_path: Callable[[int], str]
     """Path of a log by its number."""
     owner: LogOwner | None = None
     """None for a log without a table, which has no mark."""
+    check_begun: Callable[[], None] = _unchecked
+    """Called when the first log is durable, before its mark; raises Fenced for a late writer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +142,8 @@ class WriteAheadLog:
         # fixed at construction
         self.options = options or LogOptions()
         tools = tools or LogTools()
-        self._files = place.files
-        self._store = place.store
+        self._logs = place.logs
+        self._check_begun = place.check_begun
         self._log_path = place.log_path
         self._owner = place.owner if self.options.dialect is Dialect.CRC32C else None
         known = None if place.owner is None else place.owner.owned_from
@@ -228,6 +154,8 @@ class WriteAheadLog:
         self._stamped = self.options.dialect is Dialect.CRC32C
         self._segment_bytes = self.options.segment_bytes
         self._waits = self.options.sync.waits
+        self._is_ahead_possible = self._waits and self.options.syncs_ahead > 1
+        self._is_grouping = self._is_ahead_possible or self.options.linger_seconds > 0
         self._interval_seconds = (
             self.options.sync_interval_seconds if self.options.sync is SyncPolicy.INTERVAL else None
         )
@@ -238,6 +166,7 @@ class WriteAheadLog:
             self._commit_group,
             group_bytes_max=1 if always else self.options.group_bytes_max,
             make_latch=tools.make_latch,
+            pause=self._linger if self.options.linger_seconds else None,
         )
         # owned by the thread whose turn to commit it is
         self._next_sequence = next_sequence
@@ -251,6 +180,7 @@ class WriteAheadLog:
             )
             for log in older_logs
         ]
+        self._flights: deque[GroupInFlight] = deque()
         self._spare_paths: list[str] = []
         self._unusable: Closed | None = None
         self._nonce: int | None = None
@@ -302,7 +232,7 @@ class WriteAheadLog:
             return self._append_decided(changes, apply)
         if changes.byte_count > BATCH_BYTES_MAX:
             raise too_large(changes)
-        turn = self._queue.lead()
+        turn = 0 if self._is_grouping else self._queue.lead()
         if turn:
             try:
                 return self._commit(((changes, apply),))
@@ -328,12 +258,22 @@ class WriteAheadLog:
                 raise too_large(changes)
             sequence = self._commit(((changes, apply),))
 
-        self._queue.run_alone(run)
+        self.run_alone(run)
         return sequence
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while no batch is logged or applied."""
-        self._queue.run_alone(action)
+        if self.options.syncs_ahead == 1:
+            self._queue.run_alone(action)
+        else:
+            self._queue.run_alone(lambda: self._after_flights(action))
+
+    def _after_flights(self, action: Callable[[], None]) -> None:
+        self._wait_for_flights(0)
+        action()
+
+    def _linger(self) -> None:
+        self._clock.sleep(self.options.linger_seconds)
 
     def sync_once(self) -> bool:
         """Sync what is not durable yet; False when there was nothing to do."""
@@ -346,7 +286,7 @@ class WriteAheadLog:
                 self._guard(self._sync_active, self._active.file.path)
                 worked = True
 
-        self._queue.run_alone(sync)
+        self.run_alone(sync)
         return worked
 
     def rotate(self, *, then: Callable[[], None] | None = None) -> int:
@@ -364,7 +304,7 @@ class WriteAheadLog:
             if then is not None:
                 then()
 
-        self._queue.run_alone(rotate)
+        self.run_alone(rotate)
         return closed
 
     def floor_for(self, flushed_sequence: int) -> int:
@@ -376,7 +316,7 @@ class WriteAheadLog:
             needed = [log for log in self._closed_logs if log.end_sequence > flushed_sequence + 1]
             floor = needed[0].number if needed else self._active.log_number
 
-        self._queue.run_alone(find)
+        self.run_alone(find)
         return floor
 
     def stretches(self, *, first: int, last: int) -> tuple[LogStretch, ...]:
@@ -390,27 +330,36 @@ class WriteAheadLog:
             logs.append((active.log_number, active.file.path, self._first_sequence))
             found = stretches_of(logs, first=first, last=last)
 
-        self._queue.run_alone(find)
+        self.run_alone(find)
         return found
 
     def truncate_below(self, floor: int) -> int:
         """Delete or recycle closed logs with a lower number; return how many."""
         dropped = 0
+        unneeded: list[ClosedLog] = []
 
-        def truncate() -> None:
+        def recycle() -> None:
             nonlocal dropped
             obsolete = [log for log in self._closed_logs if log.number < floor]
             for log in obsolete:
                 if len(self._spare_paths) < self.options.recycle_count and self._stamped:
                     self._spare_paths.append(log.path)
+                    self._closed_logs.remove(log)
+                    dropped += 1
                 else:
-                    self._store.delete(log.path)
-                    self._recorder.add(WAL_DELETED, 1)
-                self._closed_logs.remove(log)
-                dropped += 1
+                    unneeded.append(log)
 
-        self._queue.run_alone(truncate)
-        return dropped
+        self.run_alone(recycle)
+        # Writers need not wait for this: in a bucket it takes many requests.
+        for log in unneeded:
+            self._logs.delete(log.path)
+            self._recorder.add(WAL_DELETED, 1)
+            self.run_alone(partial(self._forget, log))
+        return dropped + len(unneeded)
+
+    def _forget(self, log: ClosedLog) -> None:
+        if log in self._closed_logs:
+            self._closed_logs.remove(log)
 
     def drop_spares(self) -> int:
         """Delete the logs that are kept for reuse; return how many."""
@@ -420,7 +369,7 @@ class WriteAheadLog:
             nonlocal dropped
             dropped = self._drop_spares()
 
-        self._queue.run_alone(drop)
+        self.run_alone(drop)
         return dropped
 
     def give_back_space(self) -> None:
@@ -435,12 +384,12 @@ class WriteAheadLog:
             if self._is_reserved:
                 self._rotate(is_reserving=False)
 
-        self._queue.run_alone(give_back)
+        self.run_alone(give_back)
 
     def _drop_spares(self) -> int:
         dropped = 0
         while self._spare_paths:
-            self._store.delete(self._spare_paths[-1])
+            self._logs.delete(self._spare_paths[-1])
             self._spare_paths.pop()
             self._recorder.add(WAL_DELETED, 1)
             dropped += 1
@@ -465,39 +414,29 @@ class WriteAheadLog:
                     self._try_to_mark(is_closed=True)
             self._active.file.close()
 
-        self._queue.run_alone(close)
+        self.run_alone(close)
 
-    def _commit(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> int:
+    def _commit(self, batches: Batches) -> int:
         """Frame, append, sync, apply; return the first sequence number of the batches.
 
         When it raises, they have used up sequence numbers if a byte may have been written.
         """
         if self._unusable is not None:
             self._check_usable()
-        first_sequence = sequence = self._next_sequence
+        first_sequence = self._next_sequence
         position: int | None = None
         try:
             active = self._active
-            if active.file.position >= self._segment_bytes:
+            if self._is_active_full:
                 self._rotate()
                 active = self._active
-            payloads = []
-            for changes, _ in batches:
-                payloads.append(frame_batch(changes, sequence, self._durable_through, self._nonce))
-                sequence += changes.row_count
-            if sequence > SEQUENCE_MAX:
-                _refuse_more_rows()
+            payloads = self._framed_group(batches)
             position = active.file.position
-            self._next_sequence = sequence
-            active.append(payloads)
+            self._append(payloads, batches)
             interval = self._interval_seconds
             if self._waits or (interval is not None and self._sync_is_due(interval)):
                 self._sync_active()
-            sequence = first_sequence
-            for changes, apply in batches:
-                if apply is not None:
-                    apply(sequence)
-                sequence += changes.row_count
+            self._apply(batches, first_sequence)
         except BaseException as error:
             if position is None or self._took_back(error, position):
                 self._next_sequence = first_sequence
@@ -506,6 +445,8 @@ class WriteAheadLog:
                 raise
             path = self._active.file.path
             self._poison(error, path)
+            if isinstance(error, Fenced):
+                raise  # another writer has the place of these rows: they are certainly not durable
             if isinstance(error, NeveError):
                 rows = self._next_sequence - first_sequence
                 raise outcome_unknown(error, first_sequence, rows, path=path) from error
@@ -514,18 +455,95 @@ class WriteAheadLog:
             self._count(batches)
         return first_sequence
 
-    def _commit_group(self, group: Sequence[PendingAppend]) -> None:
-        """Commit the batches of threads that waited, and store the outcome in each."""
+    def _commit_group(self, group: Sequence[PendingAppend]) -> Callable[[], None] | None:
+        """Commit the batches of threads that waited, and store the outcome in each.
+
+        If their sync can be begun ahead, the function that is returned finishes it.
+        """
+        batches = [(work.changes, work.apply) for work in group]
         first = self._next_sequence
+        if not self._is_ahead_possible:
+            self._store_outcome(group, first, lambda: self._commit(batches))
+            return None
+        self._wait_for_flights(self.options.syncs_ahead - 1)
+        file = self._active.file
+        if not isinstance(file, SyncsAhead) or self._is_mark_due or self._is_active_full:
+            self._wait_for_flights(0)
+            self._store_outcome(group, first, lambda: self._commit(batches))
+            return None
+        flights: list[GroupInFlight] = []
+        self._store_outcome(group, first, lambda: flights.append(self._begin(batches, file)))
+        if not flights:
+            return None
+        return lambda: self._store_outcome(group, first, lambda: self._land(flights[0]))
+
+    def _begin(self, batches: Batches, file: SyncsAhead) -> GroupInFlight:
+        """Frame and append a group, and begin its sync; raises as `_commit`."""
+        self._check_usable()
+        flight = GroupInFlight(batches, self._next_sequence)
+        payloads = self._framed_group(batches)
+        position = self._active.file.position
         try:
-            self._commit([(work.changes, work.apply) for work in group])
+            self._append(payloads, batches)
+            flight.last_sequence = self._next_sequence - 1
+            flight.wait = file.begin_sync()
+        except BaseException as error:
+            if self._took_back(error, position):
+                self._next_sequence = flight.first_sequence
+            else:
+                self._poison(error, self._active.file.path)
+            raise
+        flight.before = self._flights[-1] if self._flights else None
+        self._flights.append(flight)
+        return flight
+
+    def _land(self, flight: GroupInFlight) -> None:
+        """Wait until a group and all before it are durable and applied, and apply it."""
+        try:
+            try:
+                if flight.wait is not None:
+                    flight.wait()
+            finally:
+                if flight.before is not None:
+                    flight.before.landed.wait()
+            if flight.before is not None and flight.before.failure is not None:
+                self._check_usable()
+            self._durable_through = flight.last_sequence
+            self._apply(flight.batches, flight.first_sequence)
+        except BaseException as error:
+            flight.failure = error
+            if self._unusable is None:
+                self._poison(error, self._active.file.path)
+            raise
+        finally:
+            flight.before = None
+            flight.landed.set()
+        if self._records:
+            self._recorder.add(WAL_SYNCS, 1)
+            self._count(flight.batches)
+
+    def _wait_for_flights(self, most: int) -> None:
+        """Wait until at most so many groups are on their way; the caller has the turn."""
+        flights = self._flights
+        while flights and (len(flights) > most or flights[0].landed.is_set()):
+            flights[0].landed.wait()
+            flights.popleft()
+
+    def _store_outcome(
+        self, group: Sequence[PendingAppend], first: int, commit: Callable[[], object]
+    ) -> None:
+        """Run a commit of batches from `first` on, and store the outcome in each."""
+        try:
+            commit()
         except BaseException as error:
             is_written = self._next_sequence > first
             path = self._active.file.path
             cause = (error.__cause__ or error) if isinstance(error, OutcomeUnknown) else error
             for work in group:
                 rows = work.changes.row_count
-                if is_written:
+                if isinstance(error, Fenced):
+                    work.failure = error
+                elif is_written:
                     work.failure = outcome_unknown(cause, first, rows, path=path)
                 elif isinstance(error, NeveError):
                     work.failure = error
@@ -539,6 +557,33 @@ class WriteAheadLog:
                 work.first_sequence = first
                 first += work.changes.row_count
 
+    @property
+    def _is_active_full(self) -> bool:
+        return self._active.file.position >= self._segment_bytes
+
+    def _framed_group(self, batches: Batches) -> list[tuple[bytes | memoryview, ...]]:
+        """Frame batches with the next sequence numbers, which they do not take yet."""
+        sequence = self._next_sequence
+        payloads = []
+        for changes, _ in batches:
+            payloads.append(frame_batch(changes, sequence, self._durable_through, self._nonce))
+            sequence += changes.row_count
+        if sequence > SEQUENCE_MAX:
+            _refuse_more_rows()
+        return payloads
+
+    def _append(self, payloads: Sequence[tuple[bytes | memoryview, ...]], batches: Batches) -> None:
+        """Take the sequence numbers of framed batches, and append them to the active log."""
+        self._next_sequence += sum(changes.row_count for changes, _ in batches)
+        self._active.append(payloads)
+
+    def _apply(self, batches: Batches, sequence: int) -> None:
+        """Show batches, in sequence order."""
+        for changes, apply in batches:
+            if apply is not None:
+                apply(sequence)
+            sequence += changes.row_count
+
     def _took_back(self, error: BaseException, position: int) -> bool:
         """Undo an append that an interrupt ended before its first byte; False when it wrote."""
         if isinstance(error, NeveError) or self._active.file.position != position:
@@ -546,7 +591,7 @@ class WriteAheadLog:
         self._active.take_back()
         return True
 
-    def _count(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> None:
+    def _count(self, batches: Batches) -> None:
         """Count the batches of one write in the metrics."""
         self._recorder.add(WAL_WRITES, 1)
         self._recorder.add(WAL_BATCHES, len(batches))
@@ -578,7 +623,7 @@ class WriteAheadLog:
             if is_reserving:
                 file = self._make_file(full.log_number + 1)
             else:
-                file = self._files.create(self._log_path(full.log_number + 1))
+                file = self._logs.create(self._log_path(full.log_number + 1))
         except OutcomeUnknown as error:
             # The name may belong to a file that may not survive a power loss.
             self._poison(error, self._log_path(full.log_number + 1))
@@ -622,6 +667,7 @@ class WriteAheadLog:
         """
         try:
             self._active.file.sync()
+            self._check_begun()
             self._write_mark()
         except BaseException:
             self._active.file.close()
@@ -649,7 +695,7 @@ class WriteAheadLog:
             owned_from=self._owned_from,
             is_closed=is_closed,
         )
-        self._store.put(self._owner.mark_path, mark.encode())
+        mark.write(self._logs, self._owner.mark_path)
         self._is_mark_due = False
 
     def _adopt(self, older_logs: Sequence[LogFile]) -> None:
@@ -659,7 +705,7 @@ class WriteAheadLog:
         after them, so they must not be lost.
         """
         for log in older_logs:
-            self._files.make_durable(log.path)
+            self._logs.make_durable(log.path)
 
     def _begin_first_log(self, number: int) -> SegmentWriter:
         """Begin a log, without reserved space if the disk is full.
@@ -669,7 +715,7 @@ class WriteAheadLog:
         try:
             return self._open_segment(self._make_file(number), number)
         except StorageFull:
-            file = self._files.create(self._log_path(number))
+            file = self._logs.create(self._log_path(number))
             return self._open_segment(file, number, is_reserved=False)
 
     def _make_file(self, number: int) -> AppendFile:
@@ -678,9 +724,7 @@ class WriteAheadLog:
         while self._spare_paths:
             spare = self._spare_paths.pop()
             try:
-                file = self._files.recycle(
-                    spare, new_path=path, preallocate_bytes=preallocate_bytes
-                )
+                file = self._logs.recycle(spare, new_path=path, preallocate_bytes=preallocate_bytes)
             except NotFound:
                 continue
             except NeveError:
@@ -688,7 +732,7 @@ class WriteAheadLog:
                 raise
             self._recorder.add(WAL_RECYCLED, 1)
             return file
-        return self._files.create(path, preallocate_bytes=preallocate_bytes)
+        return self._logs.create(path, preallocate_bytes=preallocate_bytes)
 
     def _open_segment(
         self, file: AppendFile, number: int, *, is_reserved: bool = True

@@ -14,9 +14,9 @@ from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore, S3Store
 
 from neve.errors import InvalidArgument, LimitExceeded, Unavailable
 from neve.storage.cloud_client import Verdict, _attempt, _tag
-from neve.storage.cloud_store import CloudStore, open_s3
+from neve.storage.cloud_options import Listing, parse_s3_options
+from neve.storage.cloud_store import CloudStore, open_cloud
 from neve.storage.object_store import ObjectStore
-from neve.storage.s3_options import Listing, parse_s3_options
 from neve.storage.table_paths import check_object_path
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.store_contract import ObjectStoreContract
@@ -143,7 +143,7 @@ def test_the_location_names_bucket_and_prefix_and_no_secret() -> None:
         "s3://lake/a/b",
         "s3://lake",
         "gs://lake/p",
-        "az://lake",
+        "abfss://lake@me.dfs.core.windows.net",
     ]
     assert [repr(store) for store in stores] == [
         f"CloudStore({store.location!r})" for store in stores
@@ -219,7 +219,7 @@ class TestWithoutAServer:
             "patience_seconds": "0.1",
         }
         parsed = parse_s3_options(options)
-        return open_s3("lake", prefix="", options=parsed, clock=clock, ids=SeededIds())
+        return open_cloud("lake", prefix="", options=parsed, clock=clock, ids=SeededIds())
 
     def test_a_write_that_was_never_sent_is_certainly_not_written(self, store: CloudStore) -> None:
         writes: list[Callable[[], object]] = [

@@ -37,7 +37,7 @@ def open_log(
     owner: LogOwner | None = None,
 ) -> WriteAheadLog:
     return WriteAheadLog(
-        LogPlace(files=store, store=store, log_path=path, owner=owner),
+        LogPlace(logs=store, log_path=path, owner=owner),
         next_log_number=number,
         next_sequence=sequence,
         older_logs=older_logs,

@@ -59,7 +59,7 @@ def open_log(
     store: MemoryStore, *, first_log: int = 1, options: LogOptions | None = None
 ) -> WriteAheadLog:
     return WriteAheadLog(
-        LogPlace(files=store, store=store, log_path=lambda number: f"{number:06d}.wal"),
+        LogPlace(logs=store, log_path=lambda number: f"{number:06d}.wal"),
         next_log_number=first_log,
         next_sequence=1,
         options=options or LogOptions(preallocate=False, recycle_count=0),

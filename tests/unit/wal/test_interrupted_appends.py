@@ -10,7 +10,8 @@ import pytest
 from neve.errors import Closed, Unavailable
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
-from neve.wal.write_ahead_log import PendingAppend, WriteAheadLog, cause_of
+from neve.wal.append_outcome import PendingAppend, cause_of
+from neve.wal.write_ahead_log import WriteAheadLog
 from tests.interruption import interrupted
 from tests.unit.wal.builders import LogStore, open_log, put, replay
 

@@ -17,7 +17,8 @@ from neve.wal.batch_codec import encode_changes
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
-from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog, stretches_of
+from neve.wal.replay import stretches_of
+from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 from tests.unit.wal.builders import SMALL, log_path, logs_in, open_log, put, replay
 
 
@@ -26,7 +27,7 @@ def counted_log(
 ) -> tuple[WriteAheadLog, Counters]:
     counters = Counters()
     log = WriteAheadLog(
-        LogPlace(files=store, store=store, log_path=log_path),
+        LogPlace(logs=store, log_path=log_path),
         next_log_number=1,
         next_sequence=1,
         options=options,

@@ -112,7 +112,7 @@ torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS box
 	@# Both runs and the page come to their end, whatever fails in between.
 	status=0; \
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --dist=worksteal --timeout=14400 -m "not spark" tests/crash tests/interop tests/property tests/integration || status=$$?; \
-	$(BIN)/pytest -n 0 --timeout=14400 tests/spark/test_exactly_once.py || status=$$?; \
+	$(BIN)/pytest -n 0 --timeout=14400 tests/spark/test_exactly_once.py tests/spark/test_table_upkeep.py || status=$$?; \
 	$(BIN)/python -m tests.torture_page "$$NEVE_SCOREBOARD" $$(( $$(date +%s) - $$(cat .scratch/torture-started) )); \
 	exit $$status
 

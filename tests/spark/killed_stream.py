@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from neve import spark as ns
+from neve.compaction.rewrite_job import PlanExecutor
 from neve.jobs.commit import BulkCommitter, BulkRun
 from neve.jobs.run import BulkOutcome, BulkWork
 from neve.model.data_file import PartitionValue
@@ -22,10 +23,10 @@ EXIT_CODE = 42
 
 
 def run_stream(spark: SparkSession, lake: Path, source: Path, checkpoint: Path) -> None:
-    """Upsert what the source has, a file at a time, until there is no more."""
+    """Upsert what the source has, a file at a time, until there is no more: a Version for each."""
     rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
     query = (
-        rows.writeStream.foreachBatch(ns.upsert_batch(lake, NAME, app_id=APP_ID))
+        rows.writeStream.foreachBatch(ns.upsert_batch(lake, NAME, app_id=APP_ID, upkeep=False))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -45,11 +46,20 @@ def die_at(batch: int, *, after_commit: bool) -> None:
         decided: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
         is_first: bool = False,
+        executor: PlanExecutor | None = None,
     ) -> BulkOutcome:
         is_it = run.identity.application == (APP_ID, batch)
         if is_it and not after_commit:
             os._exit(EXIT_CODE)
-        outcome = commit(self, run, work, decided=decided, replaces=replaces, is_first=is_first)
+        outcome = commit(
+            self,
+            run,
+            work,
+            decided=decided,
+            replaces=replaces,
+            is_first=is_first,
+            executor=executor,
+        )
         if is_it:
             os._exit(EXIT_CODE)
         return outcome

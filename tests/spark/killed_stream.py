@@ -25,10 +25,10 @@ EXIT_CODE = 42
 
 
 def run_stream(spark: SparkSession, lake: Path, source: Path, checkpoint: Path) -> None:
-    """Upsert what the source has, a file at a time, until there is no more."""
+    """Upsert what the source has, a file at a time, until there is no more: a Version for each."""
     rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
     query = (
-        rows.writeStream.foreachBatch(ns.upsert_batch(lake, NAME, app_id=APP_ID))
+        rows.writeStream.foreachBatch(ns.upsert_batch(lake, NAME, app_id=APP_ID, upkeep=False))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()

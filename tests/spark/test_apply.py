@@ -120,7 +120,7 @@ def run_sink(spark: SparkSession, source: Source, lake: Path, checkpoint: Path) 
         source.stream(spark)
         .repartition("id")
         .writeStream.format(FORMAT)
-        .options(table=NAME, path=str(lake), op="op", orderBy="lsn")
+        .options(table=NAME, path=str(lake), op="op", orderBy="lsn", upkeep="false")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -183,7 +183,7 @@ def test_the_sink_applies_batches(
 
     for number, chunk in [*enumerate(chunks), (0, chunks[0])]:
         rows = frame(spark, chunk).repartition(2, "id")
-        writer(rows, job_id=f"chunk {number}").save(str(tmp_path))
+        writer(rows, job_id=f"chunk {number}", upkeep="false").save(str(tmp_path))
 
     assert sound_rows(tmp_path) == model
     assert current_version(tmp_path) == 1 + len(chunks)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 
 import neve
 from neve import spark as ns
+from neve.compaction.rewrite_job import PlanExecutor
 from neve.jobs.commit import BulkCommitter, BulkRun
 from neve.jobs.run import BulkOutcome, BulkWork
 from neve.model.data_file import PartitionValue
@@ -129,13 +130,22 @@ def test_a_merge_is_decided_anew_when_one_of_its_rows_changed_meanwhile(
         decided: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
         is_first: bool = False,
+        executor: PlanExecutor | None = None,
     ) -> BulkOutcome:
         tries.append(run.base)
         if len(tries) == 1:
             with neve.open(tmp_path) as catalog, catalog.table(NAME) as table:
                 table.put({"id": changed, "v": 1_000, "text": "live"})
                 table.flush()
-        return commit(self, run, work, decided=decided, replaces=replaces, is_first=is_first)
+        return commit(
+            self,
+            run,
+            work,
+            decided=decided,
+            replaces=replaces,
+            is_first=is_first,
+            executor=executor,
+        )
 
     monkeypatch.setattr(BulkCommitter, "commit", late)
     ns.merge(

@@ -55,7 +55,7 @@ class Fed:
 
     def operations(self) -> list[str]:
         with self.lake.table("a.b", read_only=True) as table:
-            return [str(each) for each in table.history()["operation"].to_pylist()]
+            return [str(each).lower() for each in table.history()["operation"].to_pylist()]
 
 
 class Elsewhere:
@@ -93,7 +93,7 @@ def test_sixty_jobs_leave_few_files_and_the_same_rows(fed: Fed) -> None:
 
     assert max(counts) <= FILES_MAX
     assert fed.rows() == fed.model
-    assert fed.operations().count("replace") < 15  # not after every commit
+    assert 1 < fed.operations().count("replace") < 15  # not after every commit
 
 
 def test_partitions_are_kept_in_shape_together() -> None:

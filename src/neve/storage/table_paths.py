@@ -35,6 +35,7 @@ what works in memory or in a bucket works on a disk.
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from neve.errors import InvalidArgument, LimitExceeded
@@ -67,6 +68,8 @@ _SLOT_DIGITS: Final = 12
 _POSITION_DELETES: Final = re.compile(r"(.*[0-9a-f]{32})-[0-9]{1,19}\.parquet", re.ASCII)
 
 
+# Every access to a store checks its path, and most paths are used again soon.
+@lru_cache(maxsize=1_024)
 def check_path(path: str) -> None:
     """Raise InvalidArgument for a path that could leave its store, or that no store can hold."""
     unfit = _REFUSED_IN_PATH.search(path)

@@ -110,9 +110,10 @@ torture: export NEVE_SCOREBOARD := $(abspath .scratch/scoreboard.jsonl)
 torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS boxes each figure
 	@mkdir -p .scratch && rm -f "$$NEVE_SCOREBOARD" && date +%s > .scratch/torture-started
 	@# Both runs and the page come to their end, whatever fails in between.
+	@# No dump of stacks after five minutes: it reads frames that run, and may end the process.
 	status=0; \
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --dist=worksteal --timeout=14400 -m "not spark" tests/crash tests/interop tests/property tests/integration || status=$$?; \
-	$(BIN)/pytest -n 0 --timeout=14400 tests/spark/test_exactly_once.py || status=$$?; \
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --dist=worksteal --timeout=14400 -o faulthandler_timeout=0 --durations=30 -m "not spark" tests/crash tests/interop tests/property tests/integration || status=$$?; \
+	$(BIN)/pytest -n 0 --timeout=14400 -o faulthandler_timeout=0 tests/spark/test_exactly_once.py || status=$$?; \
 	$(BIN)/python -m tests.torture_page "$$NEVE_SCOREBOARD" $$(( $$(date +%s) - $$(cat .scratch/torture-started) )); \
 	exit $$status
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +17,22 @@ from pyspark.sql import SparkSession
 import neve
 from neve import spark as ns
 from tests.gates import TORTURE
-from tests.spark.bulk_tables import DDL, NAME, clean_rows, current_version, make_table
-from tests.spark.killed_stream import APP_ID, EXIT_CODE, run_stream
+from tests.spark.bulk_tables import (
+    DDL,
+    NAME,
+    SCHEMA,
+    Row,
+    clean_rows,
+    current_version,
+    make_table,
+)
+from tests.spark.killed_stream import APP_ID, EXIT_CODE, WAYS, run_stream
 
 ROWS = 100_000
 KILLS = 20 if TORTURE else 2
 FILES = 25 if TORTURE else 5
+FEED_KILLS = 25 if TORTURE else 1
+FEED_EVENTS = 500_000 if TORTURE else 5_000
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,20 +44,7 @@ def test_every_row_is_there_once_though_the_driver_dies_before_and_after_a_commi
     write_source(source)
     for batch in range(1, KILLS + 1):
         when = "before" if batch % 2 else "after"
-        died = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tests.spark.killed_stream",
-                *map(str, (lake, source, checkpoint, batch)),
-                when,
-            ],
-            cwd=ROOT,
-            check=False,
-            capture_output=True,
-            timeout=300,
-        )
-        assert died.returncode == EXIT_CODE, died.stderr[-3_000:].decode()
+        die(tmp_path, batch, when, "upserts")
         # Those before it are; it is itself only afterwards, though Spark does not know.
         assert current_version(lake) == 1 + batch + (when == "after")
         assert not (checkpoint / "commits" / str(batch)).exists()
@@ -64,6 +62,71 @@ def test_every_row_is_there_once_though_the_driver_dies_before_and_after_a_commi
         assert rows.column("v").combine_chunks().equals(pc.multiply(numbers, 2))
         # Runs that died before their commit have left files, which are not deleted before time.
         assert len(list(lake.glob("tables/*/data/*/*.parquet"))) > len(table.files())
+
+
+@pytest.mark.parametrize("way", ["changes", "sink"] if TORTURE else ["changes"])
+def test_a_shuffled_feed_ends_equal_to_an_oracle_though_the_driver_dies(
+    way: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, source, checkpoint = (tmp_path / each for each in ("lake", "source", "checkpoint"))
+    with neve.open(lake) as catalog:
+        catalog.create_table(NAME, SCHEMA, ["id"], order_by=["v"])
+    newest = write_feed(source)
+    for batch in range(1, FEED_KILLS + 1):
+        die(tmp_path, batch, "before" if batch % 2 else "after", way)
+
+    WAYS[way](spark, lake, source, checkpoint)
+
+    assert clean_rows(lake) == newest
+    with neve.open(lake) as catalog, catalog.table(NAME, read_only=True) as table:
+        assert table.verify().is_sound
+
+
+def write_feed(source: Path) -> dict[int, Row]:
+    """Write changes in any order, some of them twice, as files; return the rows they end with.
+
+    The column v is their order.
+    """
+    source.mkdir()
+    rng = Random(7)
+    newest: dict[int, Row] = {}
+    feed: list[tuple[str, int, int, str | None]] = []
+    for place in range(FEED_EVENTS):
+        key = rng.randrange(FEED_EVENTS // 20)
+        if rng.random() < 0.25:
+            newest.pop(key, None)
+            feed.append(("d", key, place, None))
+        else:
+            newest[key] = (key, place, f"t{place % 9}")
+            feed.append(("u", *newest[key]))
+    feed += rng.sample(feed, len(feed) // 10)
+    rng.shuffle(feed)
+    for number in range(FEED_KILLS + 2):
+        columns = zip(*feed[number :: FEED_KILLS + 2], strict=True)
+        names = ["op", "id", "v", "text"]
+        rows = pa.table([pa.array(list(each)) for each in columns], names)
+        pq.write_table(rows, source / f"{number:04}.parquet")
+    return newest
+
+
+def die(tmp: Path, batch: int, when: str, way: str) -> None:
+    """Run a stream in a process that dies before or after it has committed a batch."""
+    places = (tmp / each for each in ("lake", "source", "checkpoint"))
+    died = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.spark.killed_stream",
+            *map(str, (*places, batch)),
+            when,
+            way,
+        ],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        timeout=300,
+    )
+    assert died.returncode == EXIT_CODE, died.stderr[-3_000:].decode()
 
 
 def test_a_batch_is_upserted_once_per_application_and_number(

@@ -173,18 +173,17 @@ class _LiveRun:
         reading = self._reading
         reading.check_cancelled()
         rows = source.read(None, start=start, stop=stop)
-        lineage: pa.Table | None = None
-        if reading.keeps_lineage:
-            stored = source.stored_lineage(start=start, stop=stop)
-            lineage = lineage_of(file, stored, start=start, stop=stop)
-        if kept is not None and not kept.all():
-            flags = pa.array(kept)
-            rows = rows.filter(flags)
-            lineage = None if lineage is None else lineage.filter(flags)
+        if kept is not None and kept.all():
+            kept = None
+        if kept is not None:
+            rows = rows.filter(pa.array(kept))
         rows = reading.project(rows, file)
         keys = RowKeys.of(reading.encode_keys(rows))
         self._check_order(file, keys)
-        return rows if lineage is None else _joined(rows, lineage), keys
+        if reading.keeps_lineage:
+            stored = source.stored_lineage(start=start, stop=stop)
+            rows = _joined(rows, lineage_of(file, stored, start=start, stop=stop, kept=kept))
+        return rows, keys
 
     def _check_order(self, file: DataFile, keys: RowKeys) -> None:
         first, last = key_at(keys.encoded, 0), key_at(keys.encoded, -1)

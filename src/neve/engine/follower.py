@@ -8,20 +8,72 @@
 2. Read what was appended to the newest log, and the logs after it, into memtables.
 3. Drop the memtables whose rows the Version has; show both at once.
 
+In a table with an order, others may have committed rows that are newer than those in the log. The
+writer replaces its own as soon as it knows of them; until then, a memtable on top of all others has
+them here. It is made when the Version is another one: rows that the writer logs before it has seen
+that Version are shown until it has.
+
 A look costs what is new. It finds no damage: what it cannot read on is read from the beginning, as
 opening does, and judged there. The same happens after a change of writer or schema, and for partial
 writes, which depend on rows in files.
 """
 
+import pyarrow.compute as pc
+
 from neve.engine.recovery import BatchApply, Recovered, new_memtable
+from neve.engine.ruled_writes import in_order, keys_in, newer_than
 from neve.errors import Corruption, NotFound
 from neve.manifest.table_head import TableHead
 from neve.manifest.version_reader import TableSnapshot
+from neve.memtable.memtable import Memtable
 from neve.model.write_batch import PartialRows
 from neve.storage.table_paths import TablePaths
+from neve.table.row_order import RowOrder
 from neve.table.table_files import TableFiles
 from neve.table.table_view import TableView
 from neve.wal.replay import LogFile
+
+
+class NewerRows:
+    """Puts rows of files over older ones in the log; for one thread at a time."""
+
+    def __init__(self, files: TableFiles) -> None:
+        self._files = files
+        self._version = 0
+        self._has_any = False
+
+    def over(self, view: TableView, sequence: int) -> TableView:
+        """Return a view of logs and files with the newer of their rows."""
+        order = RowOrder.of(view.context.schema)
+        if order is None:
+            return view
+        is_due = self._version != view.version or self._has_any
+        self._version = view.version
+        top = self._newer(view, sequence, order) if is_due else None
+        self._has_any = top is not None
+        if top is None:
+            return view
+        return TableView((top, *view.memtables), view.files, view.context)
+
+    def _newer(self, view: TableView, sequence: int, order: RowOrder) -> Memtable | None:
+        memory = in_order(view.memtables, order)
+        keys = keys_in(memory)
+        if keys is None:
+            return None
+        context = view.context
+        shown = TableView((), view.files, context)
+        over = TableView(memory, view.files, context)
+        newer = newer_than(over, shown, keys, order, files=self._files, sequence=sequence)
+        if newer is None:
+            return None
+        # There are fewer of them than rows in the log, so every reader of this view sees them.
+        top = new_memtable(context, 1)
+        is_gone = pc.invert(pc.is_in(newer.deleted, value_set=newer.keys))
+        gone = newer.deleted.filter(is_gone)
+        top.delete_batch(1, gone)
+        top.upsert_batch(1 + len(gone), newer.keys, newer.rows)
+        top.freeze()
+        return top
 
 
 class Follower:

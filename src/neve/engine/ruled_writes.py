@@ -200,40 +200,26 @@ class RuledPath(WritePath):
         """
         assert self.order is not None
         view = self._current.view
-        # What was written while the table had another order is newer than all that is committed.
-        memory = tuple(
-            each
-            for each in view.memtables
-            if each is not without and not each.is_empty and has_order_of(each.schema, self.order)
-        )
+        memory = in_order(view.memtables, self.order, without=without)
         keys = self._in_both(memory, version, None if is_first else view.files.version)
         if keys is None or not len(keys):
             return None
-        in_memory = TableView(memory, view.files, view.context)
-        own, has_own = self._files.found_orders(in_memory, keys, self.order, self._current.sequence)
-        shown = self._files.view(version, self.context.schema.schema_id)
-        theirs, has_row = self._files.found_orders(shown, keys, self.order)
-        lost = loses(own, theirs)
-        if any(memtable.copies for memtable in memory):
-            is_copy = np.zeros(len(keys), np.bool_)
-            for memtable in memory:
-                is_copy |= memtable.are_copies(keys)
-            lost |= is_copy & has_own & equals(own, theirs)
-        if not lost.any():
+        kept = newer_than(
+            TableView(memory, view.files, view.context),
+            self._files.view(version, self.context.schema.schema_id),
+            keys,
+            self.order,
+            files=self._files,
+            sequence=self._current.sequence,
+        )
+        if kept is None:
             return None
-        written = keys.filter(pa.array(lost & has_row))
-        rows, places = shown.get_many(written, 0)
-        (batch,) = rows.take(np.argsort(places)).combine_chunks().to_batches() or [
-            self.context.codec.decode_many([])
-        ]
-        gone = np.flatnonzero(lost)
-        kept = Winners(rows=batch, keys=written, deleted=keys.take(gone), orders=theirs.take(gone))
         write = self.write_of(kept, None)
         assert write is not None
 
         def apply(memtable: Memtable, sequence: int) -> None:
             write.apply(memtable, sequence)
-            memtable.note_copies(sequence + len(gone), written)
+            memtable.note_copies(sequence + len(kept.deleted), kept.keys)
 
         return PreparedBatch(write.changes, apply)
 
@@ -241,11 +227,8 @@ class RuledPath(WritePath):
         self, memory: Sequence[Memtable], version: Version, shown: Version | None
     ) -> KeyArray | None:
         """Return keys of memtables that are in files of a Version, but not in those shown."""
-        keys = [memtable.view(memtable.last_sequence).keys() for memtable in memory]
-        if not keys:
-            return None
-        together = concat_keys(keys).unique()
-        if shown is None:
+        together = keys_in(memory)
+        if shown is None or together is None:
             return together
         found = np.zeros(len(together), np.bool_)
         # A file with sequences is of this writer, which compared its rows when they were written.
@@ -312,6 +295,57 @@ class RuledPath(WritePath):
             arrays += self.order.columns_of(orders)
             fields += [self.context.schema.column(name).arrow_field for name in self.order.names]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def in_order(
+    memtables: Sequence[Memtable], order: RowOrder, *, without: Memtable | None = None
+) -> tuple[Memtable, ...]:
+    """Return the memtables whose changes are compared with those that others commit.
+
+    What was written while the table had another order is newer than all that is committed.
+    """
+    return tuple(
+        each
+        for each in memtables
+        if each is not without and not each.is_empty and has_order_of(each.schema, order)
+    )
+
+
+def keys_in(memory: Sequence[Memtable]) -> KeyArray | None:
+    """Return the keys of memtables, each once; None without any."""
+    keys = [memtable.view(memtable.last_sequence).keys() for memtable in memory]
+    return concat_keys(keys).unique() if keys else None
+
+
+def newer_than(
+    memory: TableView,
+    shown: TableView,
+    keys: KeyArray,
+    order: RowOrder,
+    *,
+    files: TableFiles,
+    sequence: int,
+) -> Winners | None:
+    """Return rows and deletes of a Version that are newer than what memory has of some keys.
+
+    The deletes have the keys of the rows, too. None when nothing is newer.
+    """
+    own, has_own = files.found_orders(memory, keys, order, sequence)
+    theirs, has_row = files.found_orders(shown, keys, order)
+    lost = loses(own, theirs)
+    if any(memtable.copies for memtable in memory.memtables):
+        is_copy = np.zeros(len(keys), np.bool_)
+        for memtable in memory.memtables:
+            is_copy |= memtable.are_copies(keys)
+        lost |= is_copy & has_own & equals(own, theirs)
+    if not lost.any():
+        return None
+    written, gone = keys.filter(pa.array(lost & has_row)), np.flatnonzero(lost)
+    rows, places = shown.get_many(written, 0)
+    (batch,) = rows.take(np.argsort(places)).combine_chunks().to_batches() or [
+        shown.context.codec.decode_many([])
+    ]
+    return Winners(rows=batch, keys=written, deleted=keys.take(gone), orders=theirs.take(gone))
 
 
 def path_of(

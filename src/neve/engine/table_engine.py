@@ -20,7 +20,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from neve.engine.follower import Follower
+from neve.engine.follower import Follower, NewerRows
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
@@ -100,6 +100,8 @@ class TableEngine:
         self._writer: LiveWriter | None = None
         # Guarded by _refreshing.
         self._follower: Follower | None = None
+        self._newer = NewerRows(self.files)
+        self._logged: TableView | None = None
         try:
             self._begin()
         except BaseException:
@@ -472,22 +474,25 @@ class TableEngine:
                 return None
             view = TableView(recovered.memtables, files, context)
             self._follower = Follower(recovered, snapshot.head, self.files, self.parts.paths)
-            return view, recovered.next_sequence - 1, recovered.report
+            self._logged, sequence = view, recovered.next_sequence - 1
+            self._newer = NewerRows(self.files)
+            return self._newer.over(view, sequence), sequence, recovered.report
 
         return read_steadily(self.parts, read)
 
     def _follow(self) -> bool:
         """Show what is new since the last look; False when everything must be read again."""
-        if self._follower is None:
+        if self._follower is None or self._logged is None:
             return False
         snapshot = self.parts.versions.snapshot_latest()
         advanced = None
         if not snapshot.head.dropped:
-            advanced = self._follower.advance(self.current.view, snapshot)
+            advanced = self._follower.advance(self._logged, snapshot)
         if advanced is None:
             self._follower = None
             return False
-        self.current.replace(*advanced)
+        self._logged, sequence = advanced
+        self.current.replace(self._newer.over(self._logged, sequence), sequence)
         return True
 
     @contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,29 +46,37 @@ def with_lineage(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *_FIELDS])
 
 
-def lineage_of(file: DataFile, stored: pa.Table | None, *, start: int, stop: int) -> pa.Table:
-    """Return the lineage of rows [start, stop) of a file; `stored` are its lineage columns.
+def lineage_of(
+    file: DataFile,
+    stored: pa.Table | None,
+    *,
+    start: int,
+    stop: int,
+    kept: npt.NDArray[np.bool_] | None = None,
+) -> pa.Table:
+    """Return the lineage of rows [start, stop) of a file, or of those that are kept.
 
-    A row of a file without a first row id has no id: it gets one in the file it moves to.
+    `stored` are the lineage columns of all these rows. A row of a file without a first row id has
+    no id: it gets one in the file it moves to.
     """
-    inherited = _inherited(file, start, stop)
     if stored is None:
-        return inherited
-    columns = [
-        stored.column(name)
-        if not stored.column(name).null_count
-        else pc.coalesce(stored.column(name), inherited.column(name))
-        for name in LINEAGE_NAMES
-    ]
+        return _inherited(file, start, stop, kept)
+    if kept is not None:
+        stored = stored.filter(pa.array(kept))
+    if not any(column.null_count for column in stored.columns):
+        return stored
+    inherited = _inherited(file, start, stop, kept)
+    columns = [pc.coalesce(stored.column(name), inherited.column(name)) for name in LINEAGE_NAMES]
     return pa.Table.from_arrays(columns, schema=LINEAGE_SCHEMA)
 
 
-def _inherited(file: DataFile, start: int, stop: int) -> pa.Table:
-    count = stop - start
-    sequences = pa.repeat(pa.scalar(file.data_sequence or None, pa.int64()), count)
+def _inherited(
+    file: DataFile, start: int, stop: int, kept: npt.NDArray[np.bool_] | None
+) -> pa.Table:
+    places = np.arange(start, stop) if kept is None else np.flatnonzero(kept) + start
+    sequences = pa.repeat(pa.scalar(file.data_sequence or None, pa.int64()), len(places))
     if file.first_row_id is None:
-        nothing = pa.repeat(pa.scalar(None, pa.int64()), count)
-        return pa.Table.from_arrays([nothing, sequences], schema=LINEAGE_SCHEMA)
-    first = file.first_row_id + start
-    row_ids = pa.array(np.arange(first, first + count, dtype=np.int64))
+        row_ids = pa.repeat(pa.scalar(None, pa.int64()), len(places))
+    else:
+        row_ids = pa.array(places + file.first_row_id, pa.int64())
     return pa.Table.from_arrays([row_ids, sequences], schema=LINEAGE_SCHEMA)

@@ -13,6 +13,9 @@ SSTABLE-23  A truncated bound is rounded outwards: truncation lowers it, so the 
 SSTABLE-24  A lower bound of zero is −0.0 and an upper one +0.0, as they are one value to some
     readers and two to others.
 
+Bounds of text and binaries are those in the Parquet footer, where the writer has computed them
+already. It leaves out very long ones, which are computed here.
+
 Leaves are the primitive columns that Parquet stores, including those inside nested ones:
 
     column type                          leaves, as Parquet names them
@@ -143,6 +146,8 @@ LINEAGE_LEAVES: Final = _leaves(LINEAGE_SCHEMA)
 """Leaves of the columns of row lineage, which come after all others."""
 
 
+# Arrow leaves bounds of more than 4,096 bytes out of a footer.
+_FOOTER_LENGTH_MAX: Final = 1_024
 BOUND_LENGTH_MAX: Final = 16
 """Code points of a text, bytes of a binary: Iceberg's truncate(16)."""
 
@@ -201,6 +206,16 @@ class _Seen:
     lowest: PlainValue | None = None
     highest: PlainValue | None = None
 
+    def include(self, lowest: PlainValue | None, highest: PlainValue | None) -> None:
+        """Widen the bounds, unless there is no value."""
+        # With NaN alone, Arrow bounds it by itself.
+        if lowest is None or highest is None or is_nan(lowest):
+            return
+        if self.lowest is None or less(lowest, self.lowest):
+            self.lowest = lowest
+        if self.highest is None or less(self.highest, highest):
+            self.highest = highest
+
 
 @dataclass(slots=True)
 class StatisticsCollector:
@@ -226,18 +241,27 @@ class StatisticsCollector:
                 continue
             if is_float(leaf.type):
                 seen.nan_count += pc.is_nan(values).true_count
-            if leaf.path in self.bounded:
-                self._bound(seen, leaf, values)
+            if leaf.path not in self.bounded:
+                continue
+            if leaf.path == self.ascending:
+                seen.include(plain_of(values[0]), plain_of(values[-1]))
+            elif not _is_text(leaf.type) or _longest(values) > _FOOTER_LENGTH_MAX:
+                extremes = pc.min_max(values)
+                seen.include(plain_of(extremes["min"]), plain_of(extremes["max"]))
 
     def finish(self, metadata: pq.FileMetaData) -> tuple[ColumnStatistics, ...]:
         """Return the statistics of all leaves, ascending by field id."""
         totals = [[0, 0] for _ in self.leaves]
+        in_footer = [self._is_in_footer(leaf) for leaf in self.leaves]
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
             for at, total in enumerate(totals):
                 chunk = row_group.column(at)
                 total[0] += chunk.total_compressed_size
                 total[1] += chunk.num_values
+                bounds = chunk.statistics if in_footer[at] else None
+                if bounds is not None and bounds.has_min_max:
+                    self._seen[at].include(bounds.min, bounds.max)
         found = [
             ColumnStatistics(
                 field_id=leaf.field_id,
@@ -252,19 +276,18 @@ class StatisticsCollector:
         ]
         return tuple(sorted(found, key=lambda statistics: statistics.field_id))
 
-    def _bound(self, seen: _Seen, leaf: Leaf, values: ArrowArray) -> None:
-        if leaf.path == self.ascending:
-            lowest, highest = plain_of(values[0]), plain_of(values[-1])
-        else:
-            extremes = pc.min_max(values)
-            lowest, highest = plain_of(extremes["min"]), plain_of(extremes["max"])
-        # With NaN alone, Arrow bounds it by itself.
-        if lowest is None or highest is None or is_nan(lowest):
-            return
-        if seen.lowest is None or less(lowest, seen.lowest):
-            seen.lowest = lowest
-        if seen.highest is None or less(seen.highest, highest):
-            seen.highest = highest
+    def _is_in_footer(self, leaf: Leaf) -> bool:
+        return leaf.path in self.bounded and _is_text(leaf.type) and not leaf.is_repeated
+
+
+def _is_text(arrow_type: pa.DataType) -> bool:
+    return pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type)
+
+
+def _longest(values: ArrowArray) -> int:
+    """Return the number of bytes of the longest text or binary; 0 without one."""
+    lengths = pc.binary_length(values)  # type: ignore[call-overload]  # of text or binaries
+    return pc.max(lengths).as_py() or 0
 
 
 def mean_length(values: ArrowArray) -> float:

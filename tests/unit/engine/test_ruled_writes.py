@@ -517,6 +517,31 @@ def test_a_row_that_a_job_deletes_by_key_does_not_come_back_after_a_reopening(
     assert rows(table) == {1: "again"}
 
 
+def test_readers_show_newer_rows_of_a_job_before_the_writer_does(
+    lake: neve.Lake, table: neve.Table
+) -> None:
+    table.upsert([row(key, 5, "own") for key in (1, 2, 3)])
+    reader = lake.table("a.b", read_only=True)
+    assert rows(reader) == {1: "own", 2: "own", 3: "own"}
+    with lake.bulk("a.b") as job:
+        job.apply([changed(1, 6, "job"), gone(2, 6), changed(3, 4, "job")])
+    expected: dict[object, object] = {1: "job", 3: "own"}
+
+    reader.refresh()
+    assert rows(reader) == expected
+    assert reader.get(2) is None
+    assert rows(table) == {1: "own", 2: "own", 3: "own"}
+    table.refresh()
+    table.put(row(1, 7, "new"))
+    reader.refresh()
+    assert rows(reader) == rows(table) == expected | {1: "new"}
+    table.close()
+    with lake.bulk("a.b") as job:
+        job.upsert([row(1, 8, "later")])
+    reader.refresh()
+    assert rows(reader) == expected | {1: "later"}
+
+
 def test_a_job_compares_with_what_is_committed(lake: neve.Lake, table: neve.Table) -> None:
     table.apply([changed(1, 5), gone(2, 5)])
     table.flush()

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 from pyroaring import BitMap64
 
-from neve.errors import Conflict
+from neve.errors import Conflict, Corruption
 from neve.manifest.rebase import Keys, Proposal, complete, rebase
-from neve.model.data_file import DataFile
+from neve.model.data_file import DataFile, FileFormat
 from neve.model.version import Operation, Version, VersionEdit, apply_edit
 from neve.testing.model_rows import ModelRows, keys_of
 from tests.unit.manifest.builders import facts
@@ -408,3 +408,117 @@ def test_every_row_of_a_file_may_be_marked(desk: Desk) -> None:
 
     assert version.row_count == 0
     assert desk.shows()
+
+
+# With an order: the greater value is newer
+
+
+def by_order(proposal: Proposal) -> Proposal:
+    return replace(proposal, is_ordered=True)
+
+
+def remembered(desk: Desk, **orders: str) -> DataFile:
+    desk.names += 1
+    encoded = {key.encode(): order.encode() for key, order in orders.items()}
+    file = desk.rows.add_file(f"deletes/{desk.names}.remembered.parquet", encoded)
+    return replace(file, format=FileFormat.REMEMBERED)
+
+
+def remembering(desk: Desk, base: Version | None = None, **orders: str) -> Proposal:
+    """Propose deletes that are remembered."""
+    deletes = (remembered(desk, **orders),)
+    return by_order(replace(desk.delete(*orders, base=base), deletes_added=deletes))
+
+
+def test_of_two_rows_the_newer_one_stays_whoever_was_first(desk: Desk) -> None:
+    base = desk.current
+    desk.commit(by_order(desk.upsert(a="5", b="3", d="2")))
+
+    desk.commit(by_order(desk.upsert(base, a="4", b="4", c="2", d="2")))
+
+    assert desk.shows(a="5", b="4", c="2", d="2")
+    theirs, own = list(desk.current.files.values())[1:]
+    # Of equal ones the later commit stays.
+    assert desk.rows.vector(theirs) == BitMap64([1, 2])
+    assert desk.rows.vector(own) == BitMap64([0])
+
+
+def test_a_row_that_is_older_than_a_delete_in_between_is_marked(desk: Desk) -> None:
+    base = desk.current
+    desk.commit(remembering(desk, a="5", b="5", x="5"))
+
+    desk.commit(by_order(desk.upsert(base, a="4", b="6", x="4", y="1")))
+
+    assert desk.shows(b="6", c="1", y="1")
+    assert len(desk.current.deletes) == 1
+
+
+def test_a_delete_marks_only_older_rows_of_others(desk: Desk) -> None:
+    base = desk.current
+    desk.commit(by_order(desk.upsert(a="5", b="7", d="5")))
+
+    desk.commit(remembering(desk, base, a="6", b="6", c="6", d="5"))
+
+    assert desk.shows(b="7")
+    assert len(desk.current.deletes) == 1
+
+
+def test_marks_with_an_order_follow_rewritten_files(desk: Desk) -> None:
+    base = desk.current
+    desk.commit(desk.compact())
+
+    # A delete of a row from before the table had an order is not remembered.
+    desk.commit(by_order(desk.delete("a", base=base)))
+
+    assert desk.shows(b="1", c="1")
+
+
+def test_marks_with_an_order_do_not_follow_to_newer_rows(desk: Desk) -> None:
+    base = desk.current
+    desk.commit(by_order(desk.upsert(a="9")))
+    desk.commit(desk.compact())
+
+    desk.commit(by_order(desk.delete("a", "b", base=base)))
+
+    assert desk.shows(a="9", c="1")
+
+
+def test_rows_are_compared_again_after_each_lost_race(desk: Desk) -> None:
+    base = desk.current
+    proposal = by_order(desk.upsert(base, a="4", b="4", c="4"))
+    desk.commit(by_order(desk.upsert(a="5")))
+    carried = desk.carry(proposal, base)
+    settled = desk.current
+    desk.commit(remembering(desk, b="5"))
+    desk.commit(by_order(desk.upsert(c="3")))
+
+    again = rebase(carried, settled, desk.current, desk.rows)
+    desk._apply(complete(again, desk.current, desk.rows))
+
+    assert desk.shows(a="5", c="4")
+
+
+def test_files_of_remembered_deletes_are_added_and_removed(desk: Desk) -> None:
+    desk.commit(remembering(desk, a="5"))
+    (first,) = desk.current.deletes
+    other = remembered(desk, a="5", b="6")
+
+    desk._apply(
+        VersionEdit(
+            base=desk.current.number,
+            facts=facts(Operation.REPLACE),
+            deletes_added=(other,),
+            deletes_removed=(first,),
+        )
+    )
+
+    assert list(desk.current.deletes) == [other.path]
+    assert desk.shows(b="1", c="1")
+    with pytest.raises(Corruption, match="not there"):
+        desk._apply(
+            VersionEdit(
+                base=desk.current.number,
+                facts=facts(Operation.REPLACE),
+                deletes_removed=(first,),
+            )
+        )

@@ -528,3 +528,35 @@ def test_the_data_sequence_number_of_a_file_is_field_30() -> None:
     assert bytes.fromhex("f001 ac02") in payload
     assert decode_edit(payload, path=PLACE).added == (file,)
     assert decode_edit(encode_edit(EDIT), path=PLACE).added[1].data_sequence == 0
+
+
+REMEMBERED = replace(
+    BARE_FILE,
+    path="deletes/ab12.remembered.parquet",
+    format=FileFormat.REMEMBERED,
+    commit_ms_min=5,
+    commit_ms_max=9,
+    schema_id=3,
+)
+
+
+def test_remembered_deletes_are_kept_apart_from_data_files() -> None:
+    version = replace(VERSION, deletes={REMEMBERED.path: REMEMBERED})
+    edit = replace(
+        EDIT,
+        deletes_added=(REMEMBERED,),
+        deletes_removed=("deletes/old.remembered.parquet", "deletes/older.remembered.parquet"),
+    )
+
+    assert decode_version(encode_version(version), path=PLACE) == version
+    assert decode_edit(encode_edit(edit), path=PLACE) == edit
+    assert edit.changes_files
+    assert VersionEdit(base=6, facts=FACTS, deletes_added=(REMEMBERED,)).changes_files
+    assert not VersionEdit(base=6, facts=FACTS).changes_files
+
+
+def test_a_file_of_remembered_deletes_is_named_once() -> None:
+    edit = replace(EDIT, added=(), deletes_added=(REMEMBERED, REMEMBERED))
+
+    with pytest.raises(InvalidArgument):
+        encode_edit(edit)

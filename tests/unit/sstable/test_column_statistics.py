@@ -160,6 +160,42 @@ def test_bounds_span_all_groups() -> None:
     assert found.upper == encode_single_value(pa.int32(), 69_999)
 
 
+_ORDINARY = ["m", "", "é", "z" * 40, "🦌", "\0"]
+
+
+@pytest.mark.parametrize("arrow_type", [pa.string(), pa.binary()], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(_ORDINARY, id="of any length"),
+        pytest.param(["a", "b"] * 50, id="in a dictionary"),
+        pytest.param([None, "b", None], id="with NULL"),
+        pytest.param([None, None], id="only NULL"),
+        pytest.param([*_ORDINARY * 99, "~" * 5_000], id="a highest one too long for a footer"),
+        pytest.param([*"bcd" * 99, "a" * 5_000], id="a lowest one too long for a footer"),
+        pytest.param([*["x", None] * 40_000, "a", *[None] * 40_000], id="of several groups"),
+    ],
+)
+def test_text_is_bounded_by_its_lowest_and_highest_value(
+    values: list[str | None], arrow_type: pa.DataType
+) -> None:
+    is_text = arrow_type == pa.string()
+    written: list[PlainValue | None] = [
+        each if each is None or is_text else each.encode() for each in values
+    ]
+    # Text is ordered by its code points, which is the order of its bytes.
+    ordered = sorted(each.encode() for each in values if each is not None)
+
+    found = statistics_of([*written], arrow_type)
+
+    if not ordered:
+        assert (found.lower, found.upper) == (None, None)
+        return
+    low, high = ((each.decode() if is_text else each) for each in (ordered[0], ordered[-1]))
+    assert found.lower == lower_bound(low, arrow_type)
+    assert found.upper == upper_bound(high, arrow_type)
+
+
 def test_nested_columns_are_counted_by_leaf() -> None:
     kind = pa.struct([("x", pa.int32()), ("l", pa.list_(pa.string()))])
     schema = schema_of(arrow_schema(id=pa.int64(), a=kind), "id")

@@ -77,7 +77,7 @@ def kept(
     if order is None or found.orders is None:
         return left, list(ids)
     (lsns,) = order.columns_of(found.orders)
-    return left, sorted(zip(ids, map(int, lsns.to_pylist()), strict=True))
+    return left, sorted(zip(ids, [int(each or 0) for each in lsns.to_pylist()], strict=True))
 
 
 def test_older_changes_are_dropped_and_equal_ones_win() -> None:

@@ -111,12 +111,12 @@ class Machine:
         self.objects = objects
         self.clock = SimulatedClock()
         self.ids = SeededIds(seed)
-        # Partial writes and merge functions beside newer rows of others depend on when those are
-        # seen, so a table has one or the other.
+        # In a table with an order, what partial writes and merge functions make of newer rows of
+        # others depends on when those are seen: nothing is left in memory when others commit.
         kind = ("order", "order and columns", "merge", "order and merge")[seed % 4]
         self.is_ordered = kind != "merge"
         self.merge = FUNCTIONS if "merge" in kind else {}
-        self.has_others = kind in ("order", "merge")
+        self.flushes_first = kind in ("order and columns", "order and merge")
         self.has_columns = kind != "order"
         self.has_batches = "merge" in kind
         self.state: State = {}
@@ -340,8 +340,8 @@ def compare_and_put(machine: Machine) -> None:
 
 def bulk(machine: Machine) -> None:
     """Commit beside the writer, which does not know of it."""
-    if not machine.has_others:
-        return
+    if machine.flushes_first:
+        flush(machine)
     with machine.lake.bulk("a.b") as job:
         made: list[Change] = []
         for _ in range(machine.rng.randint(1, 2)):
@@ -361,13 +361,12 @@ def bulk(machine: Machine) -> None:
                 job.apply(feed(machine, changes))
                 made += changes
     machine.committed(ordered(machine, made))
-    if machine.rng.random() < 0.5:
+    if machine.flushes_first or machine.rng.random() < 0.5:
         refresh(machine)
 
 
 def compact_beside(machine: Machine) -> None:
-    if machine.has_others:
-        OtherCommitter(machine.table).compact()
+    OtherCommitter(machine.table).compact()
 
 
 def refresh(machine: Machine) -> None:

@@ -391,18 +391,23 @@ class BucketLogs:
             return self._directories.setdefault(path, SlotDirectory(self._store, path))
 
     def _directory_of(self, path: str) -> SlotDirectory | None:
-        """Return the directory of an append file; None for an object, which has no slots."""
+        """Return the directory of an append file; None for an object, which has no slots.
+
+        A log may be an object: a lake that was copied from a disk has such logs.
+        """
         check_object_path(path)
         above, name = split_path(path)
         with self._lock:
             directory = self._directories.get(above)
-        if log_number(path) is not None:
-            if directory is None:
-                directory = self._directory(above)
-                self._load(directory)
-            return directory
-        is_file = directory is not None and name in directory.begun_names() | directory.names()
-        return directory if is_file else None
+        if log_number(path) is not None and directory is None:
+            directory = self._directory(above)
+            self._load(directory)
+        if directory is None:
+            return None
+        while name not in directory.begun_names() | directory.names():
+            if log_number(path) is None or not self._look_ahead(directory):
+                return None
+        return directory
 
     def _load(self, directory: SlotDirectory) -> None:
         """Find the slots of a directory."""
@@ -474,8 +479,6 @@ class BucketLogs:
             is_short = beyond is not None and _end_of(placed, pending) < beyond
             if not is_short or not self._look_ahead(directory):
                 break
-        if not placed and name not in directory.begun_names():
-            raise NotFound("there is no such log", path=path, hint=f"The store is {self.location}")
         return placed, pending
 
     def _read(self, directory: SlotDirectory, path: str, start: int, length: int | None) -> bytes:

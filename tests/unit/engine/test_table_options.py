@@ -2,14 +2,19 @@
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from pathlib import Path
+from threading import Event, Lock
 from typing import Literal
 
 import pytest
 
 import neve
+from neve.catalog.lake import Lake
 from neve.errors import Corruption, Fenced, InvalidArgument
 from neve.storage.memory_store import MemoryStore
+from neve.testing.faulty_store import FaultyStore, StoreCall
 from neve.testing.simulated_clock import SimulatedClock
 from tests.unit.engine.tables import a_catalog, a_table, level_counts, rows
 
@@ -18,6 +23,9 @@ WAIT_SECONDS = 30
 SHOWN = {
     "sync": "test_sync_decides_which_writes_wait_for_the_disk",
     "sync_interval_seconds": "test_sync_interval_seconds_decides_when_a_write_syncs",
+    "linger_ms": "test_linger_ms_lets_writes_share_a_sync",
+    "puts_in_flight": "test_puts_in_flight_lets_groups_overlap",
+    "log": "test_log_keeps_the_log_out_of_the_bucket",
     "log_bytes": "test_log_bytes_decides_how_many_logs_there_are",
     "recovery": "test_recovery_decides_what_a_damaged_log_does",
     "memtable_bytes": "test_memtable_bytes_decides_when_rows_become_a_file",
@@ -397,9 +405,63 @@ def test_iceberg_publish_decides_when_metadata_is_written() -> None:
     assert not written("demand")
 
 
+def put_side_by_side(options: neve.TableOptions) -> tuple[int, int]:
+    """Write from many threads into a bucket; return its requests, and the most at once."""
+    under_way, most = 0, 0
+    lock = Lock()
+
+    def watch(call: StoreCall) -> None:
+        nonlocal under_way, most
+        if call.path.endswith(".slot"):
+            with lock:
+                under_way += 1
+                most = max(most, under_way)
+            Event().wait(0.02)
+            with lock:
+                under_way -= 1
+
+    bucket = FaultyStore(MemoryStore(), before_call=watch)
+    with Lake(bucket) as lake:
+        table = a_table(lake, options=options)
+        table.upsert(rows(0, 1))
+        before = len(bucket.calls)
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(lambda n: table.upsert(rows(n, n + 1)), range(1, 65)))
+        assert table.scan().count() == 65
+        return len(bucket.calls) - before, most
+
+
+def test_linger_ms_lets_writes_share_a_sync() -> None:
+    eager, _ = put_side_by_side(BY_HAND)
+    lingering, _ = put_side_by_side(replace(BY_HAND, linger_ms=20))
+
+    assert lingering < eager
+
+
+def test_puts_in_flight_lets_groups_overlap() -> None:
+    assert put_side_by_side(BY_HAND)[1] == 1
+    assert 1 < put_side_by_side(replace(BY_HAND, puts_in_flight=4))[1] <= 4
+
+
+def test_log_keeps_the_log_out_of_the_bucket(tmp_path: Path) -> None:
+    bucket = FaultyStore(MemoryStore())
+    with Lake(bucket) as lake:
+        table = a_table(lake, options=replace(BY_HAND, log=str(tmp_path)))
+        table.upsert(rows(0, 10))
+
+    assert not [call for call in bucket.calls if call.path.endswith(".slot")]
+    assert list(tmp_path.rglob("*.wal"))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("linger_ms", -1),
+        ("linger_ms", "2"),
+        ("linger_ms", 1e9),
+        ("puts_in_flight", 0),
+        ("puts_in_flight", 17),
+        ("puts_in_flight", 2.0),
         ("iceberg_publish", "never"),
         ("sync", "sometimes"),
         ("recovery", "hope"),

@@ -133,6 +133,20 @@ def test_another_process_reads_what_was_synced_and_nothing_else() -> None:
         reader.get("wal/1/000002.wal")
 
 
+def test_a_log_that_was_copied_from_a_disk_is_read() -> None:
+    store = MemoryStore()
+    store.put(LOG, b"rows of a disk")
+
+    logs = logs_on(store)
+
+    assert [info.path for info in logs.list("wal/")] == [LOG]
+    assert logs.get_range(LOG, start=0, length=4) == b"rows"
+    assert logs.size(LOG) == 14
+    logs.fence("wal", below=2)
+    logs.delete(LOG)
+    assert list(store.list("")) == []
+
+
 def test_a_reader_finds_later_slots_without_listing() -> None:
     store = FaultyStore(MemoryStore())
     file = logs_on(store).create(LOG)

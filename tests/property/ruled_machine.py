@@ -21,7 +21,8 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.unit.engine.other_committer import OtherCommitter
 
 KEYS: Final = 12
-OPTIONS: Final = neve.TableOptions(background=False, level0_files=2)
+# A write never has to wait for a flush, which the model would not know of.
+OPTIONS: Final = neve.TableOptions(background=False, level0_files=2, frozen_memtables=100)
 PARTITIONS: Final[tuple[list[str], ...]] = ([], ["bucket(3, id)"], ["part"])
 COLUMNS: Final[dict[str, pa.DataType]] = {
     "id": pa.int64(),

@@ -320,7 +320,8 @@ def replay_live(machine: Machine, rng: Random) -> None:
             is_live = change["_commit_version"] is None
             replayed.take(change)
         # A feed is of stored rows: it reports an expired one as deleted when it is removed.
-    expect(machine.unexpired(replayed.rows), model.rows, f"live changes after {since} replayed")
+        seen = machine.unexpired(replayed.rows)
+        expect(seen, model.rows, f"live changes after {since} replayed")
     machine.operations += 2 * (model.version - since + 1)
 
 

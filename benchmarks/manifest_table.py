@@ -189,6 +189,11 @@ class _NoRows:
     def vector(self, _file: DataFile) -> BitMap64:
         return BitMap64()
 
+    def older_rows(
+        self, _own: DataFile, _other: DataFile, _schema_id: int
+    ) -> tuple[BitMap64, BitMap64]:
+        return BitMap64(), BitMap64()
+
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         assert not whole
         return {}

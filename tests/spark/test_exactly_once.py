@@ -90,7 +90,7 @@ def write_feed(source: Path) -> dict[int, Row]:
     source.mkdir()
     rng = Random(7)
     newest: dict[int, Row] = {}
-    feed: list[tuple[str, int, int, str | None]] = []
+    feed: list[tuple[str, int, int | None, str | None]] = []
     for place in range(FEED_EVENTS):
         key = rng.randrange(FEED_EVENTS // 20)
         if rng.random() < 0.25:

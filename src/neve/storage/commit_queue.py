@@ -8,7 +8,7 @@ Steps of an append:
 3. It wakes the first thread that still waits to lead next, and its followers with their outcome.
 
 A commit may return a function that finishes it. Then the lead is passed on first: the next group
-begins while the last one is finished. The functions themselves keep the order.
+begins while the last one is finished. The commit keeps the order of what is finished.
 With a pause, every leader waits a moment before it takes its group, so that more can join.
 
 STORAGE-13  At most one group, or one lone action, is being committed at any time; finishing is not

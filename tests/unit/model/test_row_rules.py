@@ -23,21 +23,17 @@ DAY_MS = 24 * 60 * 60 * 1_000
 
 
 def schema(**asked: object) -> TableSchema:
-    plain = TableSchema.from_arrow(
-        pa.schema(
-            [
-                ("id", pa.int64()),
-                ("lsn", pa.int64()),
-                ("part", pa.int32()),
-                ("total", pa.decimal128(9, 2)),
-                ("name", pa.string()),
-                ("is_paid", pa.bool_()),
-                ("tags", pa.list_(pa.string())),
-                ("ts", pa.timestamp("us", tz="UTC")),
-            ]
-        ),
-        primary_key=["id"],
-    )
+    columns: dict[str, pa.DataType] = {
+        "id": pa.int64(),
+        "lsn": pa.int64(),
+        "part": pa.int32(),
+        "total": pa.decimal128(9, 2),
+        "name": pa.string(),
+        "is_paid": pa.bool_(),
+        "tags": pa.list_(pa.string()),
+        "ts": pa.timestamp("us", tz="UTC"),
+    }
+    plain = TableSchema.from_arrow(pa.schema(columns), primary_key=["id"])
     return replace(plain, rules=AskedRules(**asked).on(plain))  # type: ignore[arg-type]
 
 

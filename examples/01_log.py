@@ -33,7 +33,7 @@ codec = RowCodec(schema)
 with tempfile.TemporaryDirectory() as directory:
     store = LocalStore(directory)
     path, small = "{:06}.wal".format, LogOptions(segment_bytes=1 << 16)
-    place = LogPlace(files=store, store=store, log_path=path)
+    place = LogPlace(logs=store, log_path=path)
     log = WriteAheadLog(place, next_log_number=1, next_sequence=1, options=small)
     row = PutRow(key_of.encode((7,)), codec.encode({"id": 7, "name": "Anna"}))
     print("row", log.append(encode_changes(WriteBatch((row,)))), "is durable")

@@ -103,7 +103,7 @@ def rocksdb(stage: Stage) -> tuple[Found, ...]:
     directory = stage.root / f"rocksdb-{stage.run_id}"
     store = LocalStore(str(directory / "neve"))
     log = WriteAheadLog(
-        LogPlace(files=store, store=store, log_path="{:06}.wal".format),
+        LogPlace(logs=store, log_path="{:06}.wal".format),
         next_log_number=1,
         next_sequence=1,
         options=LogOptions(dialect=Dialect.ROCKSDB, sync=SyncPolicy.NONE, recycle_count=0),

@@ -1,11 +1,14 @@
 """Rows in a bucket: a live writer, takeovers, followers, jobs and other engines, on two servers."""
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
@@ -23,6 +26,7 @@ from neve.testing.s3_servers import MotoServer, S3Endpoint
 from neve.testing.simulated_clock import SeededIds
 from tests.conftest import Record
 from tests.gates import Gate
+from tests.interop.iceberg_readers import DuckDb
 from tests.unit.jobs.bulk_jobs import Jobs
 
 pytestmark = pytest.mark.s3
@@ -173,7 +177,7 @@ def test_rows_that_jobs_commit_are_read_compacted_and_verified(
 
 
 def test_other_engines_read_the_published_table_from_the_bucket(
-    moto: MotoServer, prefix: str
+    moto: MotoServer, prefix: str, tmp_path: Path
 ) -> None:
     at = moto.at
     with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
@@ -194,6 +198,40 @@ def test_other_engines_read_the_published_table_from_the_bucket(
     }
     static = StaticTable.from_metadata(location, properties=options)
     assert static.scan().to_arrow().sort_by("id").to_pylist() == expected
+    found = pl.scan_iceberg(location, storage_options=options, reader_override="pyiceberg")
+    assert found.sort("id").collect().to_dicts() == expected
+    duck = DuckDb(tmp_path)
+    duck.connection.execute(
+        "CREATE SECRET (TYPE s3, URL_STYLE 'path', USE_SSL false, REGION 'eu-central-1', "
+        f"ENDPOINT '{at.endpoint.removeprefix('http://')}', KEY_ID '{at.access_key_id}', "
+        f"SECRET '{at.secret_access_key}')"
+    )
+    read = duck.connection.execute(f"FROM iceberg_scan('{location}') ORDER BY id")
+    assert read.to_arrow_table().to_pylist() == expected
+
+
+def test_commands_write_and_read_a_bucket(moto: MotoServer, prefix: str) -> None:
+    at = moto.at
+    given = [
+        part
+        for name, value in at.storage_options().items()
+        for part in ("--storage-option", f"{name}={value}")
+    ]
+
+    def neve_command(*arguments: str) -> str:
+        ran = subprocess.run(
+            [sys.executable, "-m", "neve", *arguments, "--lake", at.location(prefix), *given],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return ran.stdout
+
+    neve_command("create", "a.b", "id:long", "v:long", "--key", "id")
+    neve_command("put", "a.b", '{"id": 1, "v": 5}')
+
+    assert '"v": 5' in neve_command("get", "a.b", "1", "--json")
+    assert "1 logged row" in neve_command("verify", "a.b")
 
 
 # Takeovers under load (R30)

@@ -202,7 +202,7 @@ class ChangeRows:
         place_of[order] = np.arange(len(order))
         positions = [positions_in(self._all_marks(path)) for path in self._often]
         places = np.split(place_of, np.cumsum([len(each) for each in positions])[:-1])
-        block = rows.take(order), RowKeys.joined(parts).taken(order)
+        block = _by_key(rows, parts, order)
         both = zip(positions, places, strict=True)
         return _Shared(block, dict(zip(self._often, both, strict=True)))
 
@@ -210,7 +210,7 @@ class ChangeRows:
         """Read all changed rows of small files at once."""
         rows, parts = self._read_together(files)
         order = merged_order(parts)
-        return (rows.take(order), RowKeys.joined(parts).taken(order)) if len(order) else None
+        return _by_key(rows, parts, order) if len(order) else None
 
     def _read_together(self, files: Iterable[ChangedFile]) -> tuple[pa.Table, list[RowKeys]]:
         """Return all changed rows of some files, one after another, and their keys in parts."""
@@ -258,6 +258,14 @@ class _Piece:
         if self.count * _FEW < rows.num_rows:
             return rows.take(np.flatnonzero(self.chosen))
         return rows.filter(pa.array(self.chosen))
+
+
+def _by_key(rows: pa.Table, parts: Sequence[RowKeys], order: Positions) -> Block:
+    """Return the rows of consecutive parts in an order; not copied where they are in it already."""
+    keys = RowKeys.joined(parts)
+    if (order[1:] > order[:-1]).all():
+        return rows, keys
+    return rows.take(order), keys.taken(order)
 
 
 def _loaded(block: Block) -> list[LoadBlock]:

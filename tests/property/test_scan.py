@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.model.data_file import FileFormat
+from neve.model.data_file import ROW_FORMATS, FileFormat
 from neve.model.predicate import col
 from tests.unit.read.table_bench import NUMBERED, PLACED, TableBench, small_groups
 
@@ -40,7 +40,7 @@ class History:
 HISTORIES = st.builds(
     History,
     is_numbered=st.booleans(),
-    formats=st.lists(st.sampled_from(FileFormat), min_size=8, max_size=8),
+    formats=st.lists(st.sampled_from(ROW_FORMATS), min_size=8, max_size=8),
     base=_MANY_IDS,
     cuts=st.lists(_IDS, max_size=2),
     flushes=st.lists(st.tuples(_MANY_IDS, _MANY_IDS), max_size=3),

@@ -302,7 +302,7 @@ def sort_by(
 @evolve.command(
     "order-by",
     examples=[
-        "neve evolve shop.orders order-by lsn",
+        "neve evolve shop.orders order-by ts",
         "neve evolve shop.orders order-by --none",
     ],
 )
@@ -341,7 +341,7 @@ def order_by(
 
 
 @evolve.command(
-    examples=["neve evolve shop.orders merge total=sum", "neve evolve shop.orders merge --none"]
+    examples=["neve evolve shop.orders merge amount=sum", "neve evolve shop.orders merge --none"]
 )
 @click.argument(
     "functions",

@@ -24,6 +24,9 @@ class FileFormat(IntEnum):
     """Not rows: deleted keys, see `neve.sstable.remembered_deletes`."""
 
 
+ROW_FORMATS: Final = (FileFormat.COLUMNAR, FileFormat.DUAL)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorRef:
     """The place of a data file's deletion vector, and how many rows it marks."""

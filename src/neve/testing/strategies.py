@@ -9,9 +9,9 @@ from typing import Final
 from hypothesis import strategies as st
 
 from neve.model.data_file import (
+    ROW_FORMATS,
     ColumnStatistics,
     DataFile,
-    FileFormat,
     PartitionValue,
     VectorRef,
     WalSegmentRef,
@@ -89,7 +89,7 @@ def data_files(draw: st.DrawFn, *, serial: int = 0, first_row_id: int | None = N
         key_max=serial.to_bytes(8, "big") + keys[1],
         sequence_min=sequences[0],
         sequence_max=sequences[1],
-        format=draw(st.sampled_from([FileFormat.COLUMNAR, FileFormat.DUAL])),
+        format=draw(st.sampled_from(ROW_FORMATS)),
         vector=draw(st.none() | vector_refs(row_count=rows)),
         first_row_id=first_row_id,
         footer_crc=draw(st.integers(0, (1 << 32) - 1)),

@@ -13,7 +13,7 @@ import pytest
 
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.keys.arrays import key_at
-from neve.model.data_file import DataFile, FileFormat
+from neve.model.data_file import ROW_FORMATS, DataFile, FileFormat
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.observability.metrics import SSTABLE_GROUPS_DECODED, SSTABLE_INDEX_REBUILDS
@@ -359,7 +359,7 @@ def test_keys_that_share_a_word_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
         "neve.keys.key_hashes.KeyHashes.words",
         lambda _, keys: np.full(len(keys), 7, np.uint64),
     )
-    for file_format in FileFormat:
+    for file_format in ROW_FORMATS:
         opened = Open(file_format, named_rows, count=70)
         reader = opened.reader
         assert [reader.find(key) for key in opened.keys] == list(range(70))

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import InvalidArgument
-from neve.model.data_file import FileFormat
+from neve.model.data_file import ROW_FORMATS, FileFormat
 from neve.model.schema_view import ArrowArray
 from neve.sstable.parquet_layout import ParquetLayout, group_rows_for, group_rows_max
 from tests.unit.sstable.data_files import Files, arrow_schema, named_rows, plain_rows, schema_of
@@ -158,7 +158,7 @@ def test_a_columnar_file_with_hashed_keys_has_bloom_filters_on_its_key_columns()
     schema, rows = named_rows(1_000)
     files = Files(schema)
     offsets = {}
-    for file_format in FileFormat:
+    for file_format in ROW_FORMATS:
         payload = files.bytes_of(files.write_one(rows, file_format).file)
         metadata = pq.read_metadata(pa.BufferReader(payload))
         offsets[file_format] = {
@@ -182,7 +182,7 @@ def test_pages_of_a_dual_file_are_smaller() -> None:
     noise = np.random.default_rng(1)
     values = pa.array([noise.bytes(60) for _ in range(COUNT)])
     sizes = [
-        chunk(metadata_of({"a": values}, each), "a").total_uncompressed_size for each in FileFormat
+        chunk(metadata_of({"a": values}, each), "a").total_uncompressed_size for each in ROW_FORMATS
     ]
     # Every page has a header of its own.
     assert sizes[1] > sizes[0]

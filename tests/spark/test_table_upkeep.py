@@ -21,7 +21,7 @@ from tests.gates import TORTURE
 from tests.spark.bulk_tables import DDL, NAME, SCHEMA, clean_rows, current_version, make_table
 
 BATCHES = 500 if TORTURE else 60
-TASKS = 4
+TASKS = 3
 FILES_MAX = 20
 COLUMNS = StructType(
     [

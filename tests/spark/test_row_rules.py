@@ -43,7 +43,7 @@ def drawn(rng: Random) -> tuple[list[list[Event]], Rows]:
             model[key] = (key, lsn, rng.randrange(1_000), rng.choice([None, "a", "b"]))
             feed.append(("u", *model[key]))
     rng.shuffle(feed)
-    chunks = [feed[at::5] for at in range(5)]
+    chunks = [feed[at::3] for at in range(3)]
     return [*chunks, rng.choice(chunks)], model
 
 
@@ -70,14 +70,6 @@ def by_batches(lake: Path, _tmp: Path) -> Callable[[DataFrame, int], None]:
     return ns.apply_batch(lake, NAME, app_id="feed")
 
 
-def by_sink(lake: Path, _tmp: Path) -> Callable[[DataFrame, int], None]:
-    def write(df: DataFrame, _number: int) -> None:
-        writer = df.repartition(1).write.format(FORMAT).option("table", NAME)
-        writer.option("op", "op").mode("append").save(str(lake))
-
-    return write
-
-
 def by_stream(lake: Path, tmp: Path) -> Callable[[DataFrame, int], None]:
     def write(df: DataFrame, number: int) -> None:
         source = tmp / f"chunk{number}"
@@ -102,9 +94,7 @@ def by_stream(lake: Path, tmp: Path) -> Callable[[DataFrame, int], None]:
     ("way", "partition_by"),
     [
         (by_apply, ("text",)),
-        (by_batches, ()),
         (by_batches, ("bucket(2, id)",)),
-        (by_sink, ("text",)),
         (by_stream, ()),
     ],
 )

@@ -31,7 +31,7 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
 from neve.catalog.table_request import SchemaInput, TableRequest
 from neve.engine.applied_changes import application_of
-from neve.engine.table_options import TableOptions
+from neve.engine.table_options import TableOptions, check_flags
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -191,6 +191,7 @@ class Lake(KeptInProcess):
         it as long as `wait_seconds`. `read_only` opens the table beside it; so does every table of
         a lake that was opened read-only. Handles of one table share an engine.
         """
+        check_flags(read_only=read_only)
         if type(wait_seconds) not in {int, float} or not 0 <= wait_seconds < _WAIT_SECONDS_MAX:
             raise InvalidArgument(
                 f"wait_seconds={wait_seconds!r} is invalid", hint="Use seconds, 0 for no waiting"
@@ -273,6 +274,7 @@ class Lake(KeptInProcess):
         with what differs.
         """
         self._stores.check_writable()
+        check_flags(exists_ok=exists_ok)
         definition = TableRequest.of(
             name,
             schema,
@@ -538,6 +540,7 @@ def open_lake(
             f"a location is text or a path, not {type(text).__name__}",
             hint="Use a directory, s3://bucket/prefix or memory://name",
         )
+    check_flags(create=create, read_only=read_only)
     try:
         objects = open_store(
             text,

@@ -180,7 +180,7 @@ def rollback(
         "neve changes shop.orders --since 2 --format jsonl",
         "neve changes shop.orders changes.parquet",
         "neve changes shop.orders --consumer billing --format jsonl",
-        "neve changes shop.orders --since 7 --live",
+        "neve changes shop.orders --since 2 --live",
     ],
 )
 @table_argument

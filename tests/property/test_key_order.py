@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 
 from neve.errors import Corruption, SchemaMismatch
 from neve.keys.columns import ArrowArray
-from neve.keys.encoding import (
-    KeyEncoder,
-    KeyOp,
-    internal_key,
-    split_internal_key,
-)
-from neve.model.write_batch import SEQUENCE_MAX
+from neve.keys.encoding import KeyEncoder
 from tests.conftest import Record
 from tests.gates import Gate
 
@@ -184,26 +178,6 @@ def test_a_prefix_of_a_value_sorts_first_whatever_follows_it(
     assert values == sorted(values)
     for left, right in pairwise(values):
         assert keys.encode((left,)) + left_tail < keys.encode((right,)) + right_tail
-
-
-SEQUENCES = st.one_of(st.integers(0, SEQUENCE_MAX), st.sampled_from([0, 1, SEQUENCE_MAX]))
-WRITES = st.lists(st.tuples(st.integers(0, 2), SEQUENCES, st.sampled_from(KeyOp)), max_size=8)
-
-
-@given(composites(max_columns=2), WRITES)
-def test_internal_keys_sort_by_user_key_then_newest_first_behind_every_seek(
-    rows: Rows, writes: list[tuple[int, int, KeyOp]]
-) -> None:
-    keys = rows.keys
-    user_keys = sorted({keys.encode(row) for row in rows.rows})
-    chosen = [(user_keys[at % len(user_keys)], sequence, op) for at, sequence, op in writes]
-    encoded = {internal_key(*write): write for write in chosen}
-    assert [encoded[key] for key in sorted(encoded)] == sorted(
-        set(chosen), key=lambda write: (write[0], -write[1], write[2])
-    )
-    for key, write in encoded.items():
-        assert split_internal_key(key) == write
-        assert write[0] < write[0] + bytes(8) < key
 
 
 @given(composites(), st.data())

@@ -33,7 +33,7 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
 from neve.catalog.table_request import SchemaInput, TableRequest
 from neve.engine.applied_changes import application_of
-from neve.engine.table_options import TableOptions
+from neve.engine.table_options import TableOptions, check_flags
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -198,6 +198,7 @@ class Lake(KeptInProcess):
         In a bucket there is no lock: opening a table for writing ends its writer before, which is
         Fenced from then on. `log` is the option of that name.
         """
+        check_flags(read_only=read_only)
         if log is not None:
             options = replace(options or TableOptions(), log=fspath(log))
         if type(wait_seconds) not in {int, float} or not 0 <= wait_seconds < _WAIT_SECONDS_MAX:
@@ -296,6 +297,7 @@ class Lake(KeptInProcess):
         with what differs.
         """
         self._stores.check_writable()
+        check_flags(exists_ok=exists_ok)
         definition = TableRequest.of(
             name,
             schema,
@@ -564,6 +566,7 @@ def open_lake(
             f"a location is text or a path, not {type(text).__name__}",
             hint="Use a directory, s3://bucket/prefix or memory://name",
         )
+    check_flags(create=create, read_only=read_only)
     try:
         objects = open_store(
             text,

@@ -24,7 +24,7 @@ from neve.catalog.sort_order import SortOrder
 from neve.catalog.version_view import VersionStats
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.applied_changes import AppliedChanges, ChangeOptions, application_of
-from neve.engine.change_feed import ChangeFeed
+from neve.engine.change_feed import ChangeFeed, Changes
 from neve.engine.conditional_writes import ConditionalWrites
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
@@ -397,13 +397,18 @@ class Table(KeptInProcess):
         changes do not move the position.
         """
         feed = ChangeFeed(self._open.engine)
+        found: Changes
         if consumer is not None:
             _refuse_with_consumer(until)
             self._open.check_may_consume()
-            return feed.consume(consumer, since, keep_seconds=keep_seconds, live=live).reader()
-        if keep_seconds is not None:
+            found = feed.consume(consumer, since, keep_seconds=keep_seconds, live=live)
+        elif keep_seconds is not None:
             raise InvalidArgument("keep_seconds needs a consumer", hint="Name one with consumer=…")
-        return feed.changes(cast("int", since), until, live=live).reader()  # None is refused there
+        else:
+            found = feed.changes(cast("int", since), until, live=live)  # None is refused there
+        if live:
+            self._open.see()  # the rows were refreshed, and the definition goes with them
+        return found.reader()
 
     def follow(
         self, since: int, *, poll_seconds: float = 1.0, stop: Event | None = None

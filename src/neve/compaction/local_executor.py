@@ -83,7 +83,7 @@ class RowReading:
 
     reader_of: Callable[[DataFile], RowSource]
     mask_of: Callable[[DataFile], KeepMask | None]
-    """Live rows according to the file's deletion vector; None: all."""
+    """Live rows according to the vector of the plan's own file; None: all."""
     project: Callable[[pa.Table, DataFile], pa.Table]
     """Rows of a file in the current schema."""
     encode_keys: Callable[[pa.Table], KeyArray]
@@ -95,32 +95,19 @@ class RowReading:
 
 def execute(
     plan: CompactionPlan,
+    reading: RowReading,
     *,
-    key_range: KeyRange = EVERY_KEY,
-    reader_of: Callable[[DataFile], RowSource],
-    mask_of: Callable[[DataFile], KeepMask | None],
     make_writer: Callable[[CompactionPlan], FileSink[Output]],
-    project: Callable[[pa.Table, DataFile], pa.Table],
-    encode_keys: Callable[[pa.Table], KeyArray],
-    keeps_lineage: bool,
     progress: Callable[[int], None],
-    check_cancelled: Callable[[], None],
+    key_range: KeyRange = EVERY_KEY,
 ) -> tuple[Output, ...]:
     """Rewrite the rows of a plan's inputs whose keys are in a range; returns what the sink wrote.
 
-    `mask_of` uses the vectors of the plan's own files. `progress` gets the number of rows passed on
-    since the last call. Raises Corruption when the rows do not match the plan, and any error of
-    `check_cancelled`, a source or the sink; then the sink is aborted. The row count of a part is
-    not known: the caller that has all parts compares it (`check_count`).
+    `progress` gets the number of rows passed on since the last call. Raises Corruption when the
+    rows do not match the plan, and any error of `check_cancelled`, a source or the sink; then the
+    sink is aborted. The row count of a part is not known: the caller that has all parts compares it
+    (`check_count`).
     """
-    reading = RowReading(
-        reader_of=reader_of,
-        mask_of=mask_of,
-        project=project,
-        encode_keys=encode_keys,
-        keeps_lineage=keeps_lineage,
-        check_cancelled=check_cancelled,
-    )
     sink = make_writer(plan)
     try:
         row_count = 0

@@ -29,6 +29,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.engine.table_engine import TableEngine
+from neve.engine.table_options import check_flags
 from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.writer_state import Consumer
 from neve.model.display import shown
@@ -327,8 +328,7 @@ def _checked_until(engine: TableEngine, since: int, until: int | None) -> int:
 
 
 def _check_live(live: object, until: int | None) -> None:
-    if type(live) is not bool:
-        raise InvalidArgument(f"live={shown(live)} is invalid", hint="Pass True or False")
+    check_flags(live=live)
     if live and until is not None:
         raise InvalidArgument(
             "live changes come after the current version, not after another one",

@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.compaction.local_executor import FileSink, check_count, execute
+from neve.compaction.local_executor import FileSink, RowReading, check_count, execute
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.rewrite_job import (
     TASK_ROWS,
@@ -128,17 +128,20 @@ class TaskFiles:
             partition = partition_of(plan.partition, spec, self._files.definitions.column_type)
             return make_files(plan.spec_id, partition)
 
-        written = execute(
-            task.part,
-            key_range=task.key_range,
+        reading = RowReading(
             reader_of=self._files.reader,
             mask_of=self._files.keep_mask,
-            make_writer=make_writer,
             project=project,
             encode_keys=encode_keys,
             keeps_lineage=task.keeps_lineage,
-            progress=progress,
             check_cancelled=check_cancelled,
+        )
+        written = execute(
+            task.part,
+            reading,
+            make_writer=make_writer,
+            progress=progress,
+            key_range=task.key_range,
         )
         return tuple(each.file for each in written)
 

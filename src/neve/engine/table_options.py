@@ -11,6 +11,7 @@ from typing import Final, Literal
 from neve.compaction.plan import LevelOptions
 from neve.compaction.rewrite_job import TASK_ROWS
 from neve.errors import InvalidArgument
+from neve.model.display import shown
 from neve.wal.log_options import LINGER_SECONDS_MAX, SYNCS_AHEAD_MAX, LogOptions, SyncPolicy
 from neve.wal.replay import RecoveryMode
 
@@ -23,6 +24,13 @@ class PublishMode(StrEnum):
 
 
 MEMTABLE_BYTES_MIN: Final = 1 << 10
+
+
+def check_flags(**flags: object) -> None:
+    """Raise InvalidArgument for an argument, by its name, that is not True or False."""
+    for name, value in flags.items():
+        if type(value) is not bool:
+            raise InvalidArgument(f"{name}={shown(value)} is invalid", hint="Use True or False")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +144,7 @@ class TableOptions:
             "level0_files_max",
         ):
             self._check_whole(name, 1)
-        for name in ("background", "flush_on_close"):
-            if type(getattr(self, name)) is not bool:
-                raise InvalidArgument(f"{name}={getattr(self, name)!r}", hint="Use True or False")
+        check_flags(background=self.background, flush_on_close=self.flush_on_close)
         if self.flush_seconds is not None and not (
             type(self.flush_seconds) in {int, float} and 0 < self.flush_seconds <= 24 * 60 * 60
         ):

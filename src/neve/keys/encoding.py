@@ -16,21 +16,10 @@ KEYS-2  No key is the prefix of another key of the same columns, so what follows
 KEYS-3  Equal values are one key: −0.0 is written as +0.0, decimals in the column's scale,
     timestamps as UTC. There is no NULL and no NaN in a key.
 KEYS-4  Decoding accepts exactly the bytes that encoding makes; all else is Corruption.
-
-An internal key adds one write of the key, newest first:
-
-    ┌──────────┬────────────────────────────────────────────┐
-    │ user key │ u64 = ((2^56 − 1 − sequence) << 8) | op     │  op: 0 delete, 1 put
-    └──────────┴────────────────────────────────────────────┘
-
-Sequence 2^56 − 1 is never assigned to a write: eight zero bytes after a user key sort before all
-its writes, and the user key alone before those.
 """
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 
@@ -48,20 +37,6 @@ from neve.keys.columns import (
 from neve.keys.ranges import KeyRange
 from neve.keys.vectors import KeyVectors
 from neve.model.display import counted, listed, shown
-from neve.model.write_batch import SEQUENCE_MAX
-
-_TAG_BYTES: Final = 8  # on disk: never change
-_SEQUENCE_TOP: Final = 2**56 - 1  # on disk: never change
-
-
-class KeyOp(IntEnum):
-    """What a write did to its key; the last byte of an internal key."""
-
-    DELETE = 0
-    PUT = 1
-
-
-_OPS: Final = frozenset(KeyOp)
 
 
 class KeyEncoder:
@@ -180,36 +155,6 @@ class KeyEncoder:
                 f"{counted(len(self._encoders), 'column')}",
                 hint=f"Pass {listed(self.names)}, in this order",
             )
-
-
-def internal_key(user_key: bytes, sequence: int, op: KeyOp) -> bytes:
-    """Return the key of one write: ascending by user key, then newest first."""
-    if sequence > SEQUENCE_MAX:
-        raise LimitExceeded(
-            "sequence numbers of this table are used up",
-            limit=SEQUENCE_MAX,
-            actual=sequence,
-            hint="Copy the table into a new one",
-        )
-    if sequence < 0 or op not in _OPS:
-        raise InvalidArgument(
-            f"sequence {shown(sequence)} with operation {shown(op)}",
-            hint="Pass a sequence from 0 and a KeyOp",
-        )
-    return user_key + ((_SEQUENCE_TOP - sequence) << 8 | op).to_bytes(_TAG_BYTES, "big")
-
-
-def split_internal_key(key: bytes) -> tuple[bytes, int, KeyOp]:
-    """Return user key, sequence and operation; raises Corruption for what no write made."""
-    at = len(key) - _TAG_BYTES
-    if at < 0:
-        raise Corruption(f"internal key has only {len(key)} bytes", offset=0)
-    tag = int.from_bytes(key[at:], "big")
-    sequence = _SEQUENCE_TOP - (tag >> 8)
-    op = tag & 0xFF
-    if sequence > SEQUENCE_MAX or op not in _OPS:
-        raise Corruption(f"internal key ends in {key[at:].hex()}, which is not a write", offset=at)
-    return key[:at], sequence, KeyOp(op)
 
 
 def _assembler(encoders: Sequence[EncodeValue]) -> Callable[[Sequence[object]], bytes]:

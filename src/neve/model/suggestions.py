@@ -27,8 +27,11 @@ def similar_name(name: str, names: Collection[str]) -> str | None:
 def similar_name_hint(name: str, names: Collection[str], *, is_quoted: bool = True) -> str | None:
     """Suggest the most similar of `names`, as a question; None when none is similar."""
     similar = similar_name(name, names)
-    if similar is None:
-        return None
+    return None if similar is None else suggestion(similar, is_quoted=is_quoted)
+
+
+def suggestion(similar: str, *, is_quoted: bool = True) -> str:
+    """Suggest a name, as a question."""
     return f"Did you mean {shown(similar) if is_quoted else similar}?"
 
 

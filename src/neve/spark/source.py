@@ -39,7 +39,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from neve.errors import InvalidArgument
-from neve.model.suggestions import similar_name
+from neve.model.suggestions import similar_name, suggestion
 
 
 class NeveSource(DataSource):
@@ -110,7 +110,7 @@ def refuse_misspelled(given: Iterable[str], known: Sequence[str]) -> None:
         if similar is not None:
             raise InvalidArgument(
                 f"the format neve has no option {name!a}",
-                hint=f"Did you mean {by_folded[similar]!a}?",
+                hint=suggestion(by_folded[similar]),
             )
 
 

@@ -8,6 +8,7 @@ from threading import Barrier
 import pyarrow as pa
 import pytest
 
+import neve
 from neve.catalog.lake import Lake
 from neve.catalog.settlement import Settled
 from neve.catalog.stored_table import TableState
@@ -41,6 +42,24 @@ from tests.unit.catalog.builders import (
     orders_schema,
     with_renamed,
 )
+
+
+@pytest.mark.parametrize("flag", ["x", 1, None], ids=str)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("read_only", lambda _, flag: neve.open("memory://flags", read_only=flag)),
+        ("create", lambda _, flag: neve.open("memory://flags", create=flag)),
+        ("read_only", lambda lake, flag: lake.table("a.b", read_only=flag)),
+        ("exists_ok", lambda lake, flag: lake.create_table("a.b", {}, "id", exists_ok=flag)),
+    ],
+    ids=["open read_only", "open create", "table", "create_table"],
+)
+def test_what_is_neither_true_nor_false_is_refused(
+    name: str, call: Callable[[Lake, object], object], flag: object
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"{name}={flag!r} is invalid. Use True or False"):
+        call(a_catalog(), flag)
 
 
 def everything(objects: ObjectStore) -> dict[str, bytes]:

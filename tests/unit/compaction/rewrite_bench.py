@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from neve.compaction.local_executor import EVERY_KEY, KeepMask, execute
+from neve.compaction.local_executor import EVERY_KEY, KeepMask, RowReading, execute
 from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.keys.arrays import key_place
 from neve.keys.columns import KeyArray
@@ -141,9 +141,7 @@ class RewriteBench:
         )
 
     def execute(self, key_range: KeyRange = EVERY_KEY) -> tuple[pa.Table, ...]:
-        return execute(
-            self.plan(),
-            key_range=key_range,
+        reading = RowReading(
             reader_of=lambda file: TableSource(
                 self.tables[file.path],
                 self.group_rows,
@@ -151,12 +149,17 @@ class RewriteBench:
                 self.encode_keys,
             ),
             mask_of=lambda file: self.masks.get(file.path),
-            make_writer=lambda _: self.sink,
             project=self.project,
             encode_keys=self.encode_keys,
             keeps_lineage=self.keeps_lineage,
-            progress=self.progress.append,
             check_cancelled=self.check_cancelled,
+        )
+        return execute(
+            self.plan(),
+            reading,
+            make_writer=lambda _: self.sink,
+            progress=self.progress.append,
+            key_range=key_range,
         )
 
     def texts(self) -> list[str]:

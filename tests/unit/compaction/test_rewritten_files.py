@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.compaction.local_executor import KeepMask, execute
+from neve.compaction.local_executor import KeepMask, RowReading, execute
 from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.model.data_file import DataFile, FileFormat
 from neve.sstable.data_file_writer import WrittenFile
@@ -38,18 +38,21 @@ def rewrite(
         reason=CompactionReason.LEVEL0,
         file_bytes=1 << 30,
     )
-    return execute(
-        plan,
+    reading = RowReading(
         reader_of=files.open,
         mask_of=lambda file: masks.get(file.path),
-        make_writer=lambda plan: files.writer(plan.format),
         project=lambda rows, _: rows,
         encode_keys=lambda rows: files.encoder.encode_arrays(
             [rows[name] for name in files.encoder.names]
         ),
         keeps_lineage=False,
-        progress=lambda _: None,
         check_cancelled=lambda: None,
+    )
+    return execute(
+        plan,
+        reading,
+        make_writer=lambda plan: files.writer(plan.format),
+        progress=lambda _: None,
     )
 
 

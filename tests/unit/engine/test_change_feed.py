@@ -296,6 +296,21 @@ def test_a_handle_that_only_reads_tells_live_what_is_in_the_log(
         ]
 
 
+def test_a_live_feed_refreshes_rows_and_definition_of_its_handle(
+    lake: Lake, table: neve.Table
+) -> None:
+    with lake.table("a.b", read_only=True) as reader:
+        with table.evolve() as e:
+            e.rename_column("id", "number")
+        table.put({"number": 9, "name": "new"})
+
+        found = reader.changes(4, live=True).read_all().to_pylist()
+
+        assert [(row["number"], row["_change_type"]) for row in found] == [(9, "insert")]
+        assert list(reader.primary_key) == ["number"]
+        assert reader.get(9) == {"number": 9, "name": "new"}
+
+
 def test_a_table_without_a_flush_has_live_changes_only(lake: Lake) -> None:
     table = lake.create_table("a.c", pa.schema(_FIELDS), ["id"], options=BY_HAND)
     table.put({"id": 1, "name": "one"})

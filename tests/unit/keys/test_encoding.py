@@ -17,12 +17,8 @@ from neve.keys import vectors as key_vectors
 from neve.keys.columns import KEY_BYTES_MAX, ArrowArray
 from neve.keys.encoding import (
     KeyEncoder,
-    KeyOp,
-    internal_key,
-    split_internal_key,
 )
 from neve.keys.ranges import KeyRange
-from neve.model.write_batch import SEQUENCE_MAX
 
 US = pa.timestamp("us")
 US_UTC = pa.timestamp("us", tz="UTC")
@@ -639,48 +635,6 @@ def test_a_prefix_range_of_all_columns_holds_one_key_and_of_none_holds_all() -> 
         keys.prefix_range("a")
 
 
-@pytest.mark.parametrize(
-    ("sequence", "op", "tag"),
-    [
-        (1, KeyOp.PUT, "fffffffffffffe01"),
-        (1, KeyOp.DELETE, "fffffffffffffe00"),
-        (2, KeyOp.PUT, "fffffffffffffd01"),
-        (0, KeyOp.DELETE, "ffffffffffffff00"),
-        (100, KeyOp.PUT, "ffffffffffff9b01"),
-        (SEQUENCE_MAX, KeyOp.PUT, "0000000000000101"),
-    ],
-)
-def test_internal_key_bytes_never_change(sequence: int, op: KeyOp, tag: str) -> None:
-    user_key = encoder(pa.int64()).encode((42,))
-    key = internal_key(user_key, sequence, op)
-    assert key.hex() == "800000000000002a" + tag
-    assert split_internal_key(key) == (user_key, sequence, op)
-
-
-def test_an_internal_key_of_a_composite_key_is_pinned() -> None:
-    user_key = encoder(pa.int32(), pa.string()).encode((-5, "x\0"))
-    key = internal_key(user_key, 7, KeyOp.DELETE)
-    assert key == bytes.fromhex("7ffffffb 7800ff0000 fffffffffffff800")
-
-
-def test_the_reserved_sequence_and_unknown_operations_are_refused() -> None:
-    with pytest.raises(LimitExceeded) as caught:
-        internal_key(b"a", 2**56 - 1, KeyOp.PUT)
-    assert (caught.value.limit, caught.value.actual) == (2**56 - 2, 2**56 - 1)
-    with pytest.raises(InvalidArgument):
-        internal_key(b"a", -1, KeyOp.PUT)
-    with pytest.raises(InvalidArgument):
-        internal_key(b"a", 1, cast("KeyOp", 2))
-
-
-@pytest.mark.parametrize(
-    "damaged", ["", "00000000000001", "61fffffffffffffe02", "610000000000000001"]
-)
-def test_damaged_internal_keys_are_reported(damaged: str) -> None:
-    with pytest.raises(Corruption):
-        split_internal_key(bytes.fromhex(damaged))
-
-
 def test_a_column_name_too_long_to_read_is_shown_in_short() -> None:
     name = "k" * 2_000_000
     encoder = KeyEncoder([pa.int64()], [name])
@@ -695,9 +649,3 @@ def test_a_column_name_too_long_to_read_is_shown_in_short() -> None:
         with pytest.raises(NeveError) as caught:
             call()
         assert len(str(caught.value)) < 600
-
-
-def test_a_sequence_too_long_to_read_is_refused_in_short() -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        internal_key(b"k", -(10**5_000), KeyOp.PUT)
-    assert len(str(caught.value)) < 300

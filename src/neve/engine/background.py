@@ -13,10 +13,8 @@ ENGINE-10  Work that can never succeed is not tried again: the writer was fenced
 
 import logging
 import weakref
-from _thread import start_new_thread
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from threading import Event, Thread, current_thread, main_thread
 from types import MethodType
 from typing import Final, TypeVar, cast
@@ -155,19 +153,11 @@ def end_forgotten(end: Callable[[], None]) -> None:
     ending something needs. So a separate thread ends it. The interpreter waits for that thread,
     because one that is killed while it frees Arrow's memory crashes the process. At interpreter
     exit there are no other threads left, so ending in place cannot deadlock.
-
-    Starting a thread waits for it, and takes a lock of `threading` that the collector's thread may
-    hold at that moment, when it is starting one itself: so a bare thread starts the separate one.
     """
     if main_thread().is_alive():
-        start_new_thread(_end_in_thread, (end,))
+        Thread(target=end, name="neve-forgotten", daemon=False).start()
     else:
         end()
-
-
-def _end_in_thread(end: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the interpreter is ending, and starts no thread any more
-        Thread(target=end, name="neve-forgotten", daemon=False).start()
 
 
 def run_side_by_side(tasks: Sequence[Callable[[], Done]], *, threads: int) -> list[Done]:

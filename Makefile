@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 INTEROP := .venv-interop
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
-SECONDS_EACH ?= 2
+SECONDS_EACH ?= 1
 # Torture reaches its full counts in about a day on two cores; TORTURE_SECONDS=60 boxes each figure to a minute.
 TORTURE_SECONDS ?= inf
 export UV_LINK_MODE ?= copy

@@ -7,7 +7,7 @@ import pytest
 from neve.storage.memory_store import MemoryStore
 from tests.property.ruled_machine import Machine, drawn_steps, flush
 
-SEEDS: Final = 8
+SEEDS: Final = 4
 OPERATIONS: Final = 70
 
 

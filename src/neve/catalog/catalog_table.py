@@ -404,7 +404,7 @@ class CatalogTable(KeptInProcess):
             head = snapshot.head
             if not given or given[0].base == head.current_version:
                 return CommitPlan(edits=given)
-            if any(_changes_files(edit) for edit in given):
+            if any(edit.changes_files for edit in given):
                 raise Conflict(
                     f"the table is at version {head.current_version}, not {given[0].base}",
                     keys=(HEAD_KEY,),
@@ -515,10 +515,6 @@ class CatalogTable(KeptInProcess):
                 f"{shown_moment(oldest.facts.timestamp_ms)}",
             )
         return by_then[-1].number
-
-
-def _changes_files(edit: VersionEdit) -> bool:
-    return bool(edit.added or edit.removed or edit.vectors)
 
 
 def _current_facts(facts: VersionFacts, head: TableHead, change: HeadChange | None) -> VersionFacts:

@@ -104,7 +104,7 @@ class ChangeOptions:
 
     def on(self, schema: TableSchema) -> "ChangeOptions":
         """Return the options for a table: its own order columns, where it has any."""
-        names = tuple(schema.column_by_id(each).name for each in schema.rules.order_by)
+        names = schema.order_names
         if not names or self.order_by == names:
             return self
         if self.order_by:

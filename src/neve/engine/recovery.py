@@ -490,7 +490,7 @@ class BatchApply:
         order, source = RowOrder.of(schema), self._context.mapping_from(schema_id).source
         if order is None or source.rules.order_by != schema.rules.order_by:
             return None
-        names = [source.column_by_id(each).name for each in source.rules.order_by]
+        names = source.order_names
         if any(name not in deleted.schema.names for name in names):
             return None
         wanted = pa.schema([schema.column(name).arrow_field for name in order.names])

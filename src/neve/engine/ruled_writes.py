@@ -109,17 +109,7 @@ class RuledPath(WritePath):
         batch = key_batch(keys, self.context)
         if not batch.num_rows:
             return None
-        encoded = self.encode_keys(batch)
-        rows = self.context.codec.decode_many([])
-        return self.decided(
-            Changes(
-                rows=rows,
-                keys=self.encode_keys(rows),
-                deleted=encoded,
-                by_age=np.arange(len(encoded)),
-                is_keyed=True,
-            )
-        )
+        return self.decided(Changes.of_keys(self.encode_keys(batch), self.context.schema))
 
     # Deciding
 

@@ -106,14 +106,7 @@ class BulkJob(KeptInProcess):
         if self._is_due():
             batch = key_batch(keys, self._path.context)
             encoded = self._path.encode_keys(batch)
-            deletes = Changes(
-                rows=self._nothing,
-                keys=encoded.slice(0, 0),
-                deleted=encoded,
-                by_age=np.arange(len(encoded)),
-                is_keyed=True,
-            )
-            self._changes.append(deletes)
+            self._changes.append(Changes.of_keys(encoded, self._base.schema))
 
     def apply(
         self,

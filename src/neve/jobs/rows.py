@@ -136,15 +136,7 @@ class BulkRows:
         if self._order is None:
             self._delete(keys, None)
             return
-        self.apply(
-            Changes(
-                rows=pa.RecordBatch.from_pylist([], schema=self._base.schema.arrow_schema),
-                keys=keys.slice(0, 0),
-                deleted=keys,
-                by_age=np.arange(len(keys)),
-                is_keyed=True,
-            )
-        )
+        self.apply(Changes.of_keys(keys, self._base.schema))
 
     def _delete(self, keys: KeyArray, orders: Orders | None) -> None:
         if not len(keys):

@@ -282,6 +282,11 @@ class TableSchema:
         floats = {TypeKind.FLOAT, TypeKind.DOUBLE}
         return all(kind_of(column.type) not in floats for column in self.key_columns)
 
+    @property
+    def order_names(self) -> tuple[str, ...]:
+        """Names of the order columns; empty when the last change wins."""
+        return tuple(self._by_id[each].name for each in self.rules.order_by)
+
     def column(self, name: str) -> Column:
         """Return a column by name; raises NotFound with the most similar name."""
         found = self._by_name.get(name)

@@ -113,7 +113,7 @@ def merge(
         matched = _clauses(when_matched, _MATCHED, "when_matched")
         unmatched = _clauses(when_not_matched, _UNMATCHED, "when_not_matched")
         asked = [_Asked.of(clause, df, schema) for clause in (*matched, *unmatched)]
-        own = [schema.column_by_id(each).name for each in schema.rules.order_by]
+        own = schema.order_names
         # Clauses may keep the order of the row that is there.
         has_order = order_by is not None or set(own) <= set(df.columns)
         staged, order = order_apart(df, order_by, schema) if has_order else (df, ())

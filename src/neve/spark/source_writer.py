@@ -199,7 +199,7 @@ class _Asked:
         """Do the work of a task."""
         schema = base.schema
         changes = None if self.changes is None else self.changes.on(schema)
-        own = tuple(schema.column_by_id(each).name for each in schema.rules.order_by)
+        own = schema.order_names
         pieces = (
             fitted_pieces(batches, base)
             if changes is None

@@ -189,7 +189,7 @@ def order_apart(
     Without `order_by`, these are the order columns of the table. Raises InvalidArgument for a
     column that the rows do not have, that has no order, or that is not the table's.
     """
-    own = tuple(schema.column_by_id(each).name for each in schema.rules.order_by)
+    own = schema.order_names
     if order_by is not None and own and (order_by,) != own:
         raise InvalidArgument(
             f"the table orders changes by {', '.join(own)}, not by {order_by!a}",

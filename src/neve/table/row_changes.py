@@ -53,6 +53,17 @@ class Changes:
             by_age=np.arange(len(keys)),
         )
 
+    @classmethod
+    def of_keys(cls, keys: KeyArray, schema: TableSchema) -> "Changes":
+        """Return deletes by key alone."""
+        return cls(
+            rows=pa.RecordBatch.from_pylist([], schema=schema.arrow_schema),
+            keys=keys.slice(0, 0),
+            deleted=keys,
+            by_age=np.arange(len(keys)),
+            is_keyed=True,
+        )
+
     @property
     def all_keys(self) -> KeyArray:
         """Keys of rows and deletes."""

@@ -11,7 +11,8 @@ INTEROP := .venv-interop
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
 SECONDS_EACH ?= 1
-# Torture reaches its full counts in about a day on two cores; TORTURE_SECONDS=60 boxes each figure to a minute.
+# Torture reaches its full counts in about a day on two cores; TORTURE_SECONDS=60 boxes each figure to a minute,
+# and Hypothesis to 500 examples.
 TORTURE_SECONDS ?= inf
 export UV_LINK_MODE ?= copy
 export UV_SYSTEM_CERTS ?= 1
@@ -112,7 +113,7 @@ torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS box
 	@# Both runs and the page come to their end, whatever fails in between.
 	@# No dump of stacks after five minutes: it reads frames that run, and may end the process.
 	status=0; \
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --dist=worksteal --timeout=14400 -o faulthandler_timeout=0 --durations=30 -m "not spark" tests/crash tests/interop tests/property tests/integration || status=$$?; \
+	HYPOTHESIS_PROFILE=$(if $(filter inf,$(TORTURE_SECONDS)),nightly,boxed) $(BIN)/pytest -n $(WORKERS) --dist=worksteal --timeout=14400 -o faulthandler_timeout=0 --durations=30 -m "not spark" tests/crash tests/interop tests/property tests/integration || status=$$?; \
 	$(BIN)/pytest -n 0 --timeout=14400 -o faulthandler_timeout=0 tests/spark/test_exactly_once.py tests/spark/test_table_upkeep.py || status=$$?; \
 	$(BIN)/python -m tests.torture_page "$$NEVE_SCOREBOARD" $$(( $$(date +%s) - $$(cat .scratch/torture-started) )); \
 	exit $$status

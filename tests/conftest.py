@@ -19,6 +19,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("nightly", max_examples=5_000, deadline=None)
+settings.register_profile("boxed", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 Record = Callable[[str], None]

@@ -57,7 +57,7 @@ class TableOptions:
                                most about this long after they were written; None waits until
                                memory is full.
         flush_on_close         Flush when the table is closed, instead of leaving rows in the log.
-        background             Flush, compact and clean up in a thread of the table; otherwise only
+        background             Flush, compact and clean up in threads of the process; otherwise only
                                when called.
         level0_files           Young files that start a compaction.
         level0_files_slow      Young files at which writers slow down, more with each further file.

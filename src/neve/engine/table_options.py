@@ -39,7 +39,8 @@ class TableOptions:
 
         sync                   When a write is acknowledged: `group` and `always` when durable,
                                `interval` and `none` when the operating system has it.
-        sync_interval_seconds  With `interval`: the first write this long after the last sync syncs.
+        sync_interval_seconds  With `interval`: the time between two syncs; with `background` they
+                               go on when writers pause.
         linger_ms              How long a write waits for others that share its sync: fewer requests
                                to a bucket, which are paid for, and a later answer.
         puts_in_flight         In a bucket: groups of writes that are on their way at once. They are
@@ -149,7 +150,7 @@ class TableOptions:
             type(self.flush_seconds) in {int, float} and 0 < self.flush_seconds <= 24 * 60 * 60
         ):
             raise InvalidArgument(
-                f"flush_seconds={self.flush_seconds!r} cannot be",
+                f"flush_seconds={self.flush_seconds!r} is invalid",
                 hint="Use up to a day, or None",
             )
         if not self.level0_files <= self.level0_files_slow <= self.level0_files_max:

@@ -136,6 +136,16 @@ def test_opening_and_closing_at_once_never_hangs(lake: Path) -> None:
     assert own_threads() == []
 
 
+def test_rows_are_synced_in_the_background_when_writers_pause(lake: Path) -> None:
+    options = neve.TableOptions(sync="interval", sync_interval_seconds=0.05)
+    with neve.open(lake) as catalog, catalog.table("a.b", options=options) as table:
+        # The second comes too soon after the first to sync by itself.
+        table.put({"id": 1, "v": "a"})
+        last = table.put({"id": 2, "v": "b"})
+        log = table._open.opened.writer._buffer.log
+        assert has_ended(lambda: log.durable_through >= last)
+
+
 # Handles that are dropped
 
 

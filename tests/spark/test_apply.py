@@ -222,7 +222,7 @@ def test_a_job_and_a_batch_are_applied_once(spark: SparkSession, tmp_path: Path)
     apply(unordered(spark, [("d", 2, None, None, 3)]), 5)
     apply(late, 5)
     assert clean_rows(tmp_path) == {}
-    with pytest.raises(neve.InvalidArgument, match="batch 4 of 'cdc' comes after its batch 5"):
+    with pytest.raises(neve.InvalidArgument, match="batch 4 of 'cdc' is older than batch 5"):
         apply(late, 4)
     # A delete of a key without a row makes no Version, and the batch is done all the same.
     apply(unordered(spark, [("d", 77, None, None, 3)]), 6)

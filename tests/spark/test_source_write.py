@@ -151,7 +151,7 @@ def test_a_stream_that_starts_over_under_a_used_name_is_refused(
 
     run("first", 2)
     written = data_files(lake)
-    with pytest.raises(PySparkException, match="batch 0 of 'one' comes after its batch 1"):
+    with pytest.raises(PySparkException, match="batch 0 of 'one' is older than batch 1"):
         run("second", 2)
     assert current_version(lake) == 3
     assert data_files(lake) == written

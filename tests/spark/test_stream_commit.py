@@ -62,7 +62,7 @@ def test_a_batch_without_a_task_is_remembered_and_holds_nothing(tmp_path: Path) 
     make_table(tmp_path)
     made_writer(tmp_path).commit([], 3)
     assert left_over(tmp_path) == (set(), [])
-    with pytest.raises(neve.InvalidArgument, match="batch 2 of 'one' comes after its batch 3"):
+    with pytest.raises(neve.InvalidArgument, match="batch 2 of 'one' is older than batch 3"):
         made_writer(tmp_path).commit([], 2)
     assert left_over(tmp_path) == (set(), [])
 
@@ -74,7 +74,7 @@ def test_a_batch_that_is_repeated_refused_or_aborted_leaves_nothing(tmp_path: Pa
     made_writer(tmp_path).commit([task(made_writer(tmp_path), 2, 7)], 5)
     assert left_over(tmp_path) == (set(), [])
     refused = task(made_writer(tmp_path), 3, 7)
-    with pytest.raises(neve.InvalidArgument, match="batch 4 of 'one' comes after its batch 5"):
+    with pytest.raises(neve.InvalidArgument, match="batch 4 of 'one' is older than batch 5"):
         made_writer(tmp_path).commit([refused], 4)
     assert left_over(tmp_path) == (set(), [])
     made_writer(tmp_path).abort([None, task(made_writer(tmp_path), 4, 7)], 6)

@@ -27,7 +27,7 @@ from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
-from neve.storage.table_paths import WarehousePaths
+from neve.storage.table_paths import CATALOG_MANIFEST
 
 ANNOUNCED_PREFIX: Final = "announced/"
 
@@ -74,7 +74,7 @@ class CatalogEntries:
     """Names, definitions and announcements; safe for many threads and processes."""
 
     def __init__(self, objects: ObjectStore, *, clock: Clock, ids: IdSource) -> None:
-        self.store = ManifestStore(objects, WarehousePaths().catalog_manifest, clock=clock, ids=ids)
+        self.store = ManifestStore(objects, CATALOG_MANIFEST, clock=clock, ids=ids)
         self._path = self.store.log.paths.prefix
         self._clock = clock
         self._ids = ids

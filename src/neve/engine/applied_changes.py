@@ -304,7 +304,8 @@ class AppliedChanges:
         if batch == last:
             return True
         raise InvalidArgument(
-            f"batch {batch:,} of {application!a} comes after its batch {last:,}, which is applied",
+            f"batch {batch:,} of {application!a} is older than batch {last:,}, which is already "
+            "applied",
             path=self._engine.parts.paths.root,
             hint=Wording(Phrase.COUNT_BATCHES_UP, last=last),
         )

@@ -60,6 +60,7 @@ from neve.observability.metrics import (
 from neve.storage.object_store import LockHandle
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
+from neve.wal.log_options import SyncPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -409,6 +410,11 @@ class LiveWriter:
         self.refresh()
         return False
 
+    def sync_once(self) -> bool:
+        """Make acknowledged rows durable, for writers that pause; always returns False."""
+        self._buffer.log.sync_once()
+        return False
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep flushes and compactions out, so that this writer writes no file."""
@@ -437,6 +443,9 @@ class LiveWriter:
             idle_seconds=_UPKEEP_SECONDS,
         )
         beside = [tending]
+        if self._options.sync == SyncPolicy.INTERVAL:
+            seconds = self._options.sync_interval_seconds
+            beside.append(work(f"neve-sync-{name}", [self.sync_once], idle_seconds=seconds))
         if self._options.flush_seconds is not None:
             look_seconds = min(_UPKEEP_SECONDS, self._options.flush_seconds / 4)
             beside.append(

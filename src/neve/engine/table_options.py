@@ -39,7 +39,8 @@ class TableOptions:
 
         sync                   When a write is acknowledged: `group` and `always` when durable,
                                `interval` and `none` when the operating system has it.
-        sync_interval_seconds  With `interval`: the first write this long after the last sync syncs.
+        sync_interval_seconds  With `interval`: the time between two syncs; with `background` they
+                               go on when writers pause.
         linger_ms              How long a write waits for others that share its sync: fewer requests
                                to a bucket, which are paid for, and a later answer.
         puts_in_flight         In a bucket: groups of writes that are on their way at once. They are
@@ -57,7 +58,7 @@ class TableOptions:
                                most about this long after they were written; None waits until
                                memory is full.
         flush_on_close         Flush when the table is closed, instead of leaving rows in the log.
-        background             Flush, compact and clean up in a thread of the table; otherwise only
+        background             Flush, compact and clean up in threads of the process; otherwise only
                                when called.
         level0_files           Young files that start a compaction.
         level0_files_slow      Young files at which writers slow down, more with each further file.
@@ -149,7 +150,7 @@ class TableOptions:
             type(self.flush_seconds) in {int, float} and 0 < self.flush_seconds <= 24 * 60 * 60
         ):
             raise InvalidArgument(
-                f"flush_seconds={self.flush_seconds!r} cannot be",
+                f"flush_seconds={self.flush_seconds!r} is invalid",
                 hint="Use up to a day, or None",
             )
         if not self.level0_files <= self.level0_files_slow <= self.level0_files_max:

@@ -356,7 +356,8 @@ def _refuse_earlier(application: str, batch: int, *, last: int, path: str) -> No
     """Raise InvalidArgument for a batch before the last: its rows are unknown by now."""
     if batch < last:
         raise InvalidArgument(
-            f"batch {batch} of {application!a} comes after its batch {last:,}, which is committed",
+            f"batch {batch} of {application!a} is older than batch {last:,}, which is already "
+            "committed",
             path=path,
             hint="Number the batches of an application in ascending order. If it starts over, as a "
             "stream with a new checkpoint does, choose another name or use the old checkpoint",

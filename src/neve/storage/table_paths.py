@@ -281,25 +281,6 @@ class TablePaths:
         return _checked(f"{self.metadata}/{name}")
 
 
-@dataclass(frozen=True, slots=True)
-class WarehousePaths:
-    """Locations of the parts of a lake."""
-
-    @property
-    def catalog_manifest(self) -> str:
-        """Directory of the manifest store of names."""
-        return "manifest/catalog"
-
-    @property
-    def tables(self) -> str:
-        """Directory under which each table has its files."""
-        return "tables"
-
-    def table(self, table_id: str) -> TablePaths:
-        """Return the paths of one table."""
-        return TablePaths(table_id)
-
-
 def _check_segment(segment: str, path: str) -> None:
     if not segment:
         problem = "is empty, is absolute, or has an empty segment"
@@ -334,6 +315,9 @@ def _shown(text: str) -> str:
 
 
 # As large as the largest object: a longer file could not be read whole.
+CATALOG_MANIFEST: Final = "manifest/catalog"
+"""Directory of the manifest store of names."""
+
 PREALLOCATE_BYTES_MAX: Final = 5 << 30
 
 

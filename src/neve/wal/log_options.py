@@ -20,8 +20,8 @@ class SyncPolicy(StrEnum):
     ALWAYS = "always"
     """When durable; every append has a sync of its own."""
     INTERVAL = "interval"
-    """When the operating system has it. No timer runs: the first append at least
-    `sync_interval_seconds` after the last sync syncs, and `sync_once` does at any time."""
+    """When the operating system has it. The first append at least `sync_interval_seconds` after
+    the last sync syncs, and so does `sync_once`, which an open table calls in the background."""
     NONE = "none"
     """When the operating system has it; synced only when a log is closed."""
 

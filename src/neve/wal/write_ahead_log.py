@@ -278,6 +278,8 @@ class WriteAheadLog:
     def sync_once(self) -> bool:
         """Sync what is not durable yet; False when there was nothing to do."""
         worked = False
+        if self._durable_through >= self._next_sequence - 1:
+            return False
 
         def sync() -> None:
             nonlocal worked

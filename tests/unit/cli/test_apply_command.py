@@ -213,7 +213,7 @@ def test_a_batch_is_applied_once_and_one_that_goes_back_is_refused(
     assert (as_json["app_id"], as_json["batch"], as_json["written"]) == ("nightly", 7, 0)
     assert lake.rows()[1]["customer"] == "later"
     assert back.exit_code == 2
-    assert "batch 6 of 'nightly' comes after its batch 7" in back.stderr
+    assert "batch 6 of 'nightly' is older than batch 7" in back.stderr
     assert "go on after batch 7. To start over, use another --app-id" in back.stderr
     assert "applied 4 changes" in lake.ok(*arguments, "--batch", "8")
 

@@ -167,7 +167,7 @@ def test_a_batch_that_is_repeated_is_skipped_and_one_that_goes_back_refused(
     assert rows(table) == {1: 1}
     assert again == table._open.engine.current.sequence
     assert table.last_batch("feed") == 7
-    with pytest.raises(InvalidArgument, match="batch 6 of 'feed' comes after its batch 7"):
+    with pytest.raises(InvalidArgument, match="batch 6 of 'feed' is older than batch 7"):
         table.apply([change("c", 1, 3)], app_id="feed", batch=6)
     assert rows(table) == {1: 1}
     assert table.last_batch("other") is None
@@ -241,7 +241,7 @@ def test_a_batch_before_one_that_a_job_committed_is_refused_though_an_older_one_
             job.upsert([{"id": 2, "v": 1, "text": ""}])
 
         assert table.last_batch("feed") == 9
-        with pytest.raises(InvalidArgument, match="batch 7 of 'feed' comes after its batch 9"):
+        with pytest.raises(InvalidArgument, match="batch 7 of 'feed' is older than batch 9"):
             table.apply([change("c", 3, 1)], app_id="feed", batch=7)
 
 

@@ -1,12 +1,13 @@
-"""BackgroundWork: a thread that runs steps, reports failures, and ends with its owner."""
+"""BackgroundWork: steps that shared threads run, with failures reported, until the owner ends."""
 
 import gc
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 
 import pytest
 
-from neve.engine.background import BackgroundWork
+from neve.engine.background import BackgroundWork, end_forgotten
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 WAIT_SECONDS = 30
@@ -35,8 +36,8 @@ def fails(error: Exception) -> Callable[[], bool]:
     return deed
 
 
-def thread_named(name: str) -> threading.Thread | None:
-    return next((each for each in threading.enumerate() if each.name == name), None)
+def pool_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("neve-")]
 
 
 def test_steps_run_until_none_finds_work() -> None:
@@ -49,7 +50,8 @@ def test_steps_run_until_none_finds_work() -> None:
     work.close()
 
     assert owner.calls == 3
-    assert thread_named("bg-run") is None
+    assert work.has_ended
+    assert pool_threads() == [], "the last work ends the pool"
 
 
 @pytest.mark.parametrize(
@@ -81,10 +83,8 @@ def test_a_writer_that_may_not_go_on_does_not_try_again(error: NeveError) -> Non
     owner = Owner(fails(error))
     work = BackgroundWork("bg-ended", [owner.step])
     work.start()
-    thread = thread_named("bg-ended")
     work.wake()
-    assert thread is not None
-    thread.join(WAIT_SECONDS)
+    assert work.turn.ended.wait(WAIT_SECONDS)
 
     assert work.failure is error
     assert owner.calls == 1
@@ -98,10 +98,8 @@ def test_that_work_is_over_is_told_though_it_failed_before() -> None:
         "bg-over", [owner.step], on_failure=lambda _, failure: told.append(failure)
     )
     work.start()
-    thread = thread_named("bg-over")
     work.wake()
-    assert thread is not None
-    thread.join(WAIT_SECONDS)
+    assert work.turn.ended.wait(WAIT_SECONDS)
 
     assert told == failures
 
@@ -127,10 +125,8 @@ def test_what_is_missing_is_looked_for_again_until_the_work_is_over(
     owner = EndedOwner(fails(NotFound("one file")), fails_for_good, lambda: True)
     work = BackgroundWork("bg-gone", [owner.step], has_ended=owner.has_ended)
     work.start()
-    thread = thread_named("bg-gone")
     work.wake()
-    assert thread is not None
-    thread.join(WAIT_SECONDS)
+    assert work.turn.ended.wait(WAIT_SECONDS)
 
     assert work.failure is gone
     assert owner.calls == 2
@@ -145,22 +141,19 @@ def test_closing_at_once_after_starting_never_hangs() -> None:
         work = BackgroundWork("bg-at-once", [owner.step])
         work.start()
         work.close()
-        assert thread_named("bg-at-once") is None
+        assert work.has_ended
 
 
-def test_the_thread_of_an_owner_that_is_gone_ends() -> None:
+def test_the_work_of_an_owner_that_is_gone_ends() -> None:
     owner: Owner | None = Owner()
     assert owner is not None
     work = BackgroundWork("bg-orphan", [owner.step])
     work.start()
-    thread = thread_named("bg-orphan")
-    assert thread is not None
 
     owner = None
     gc.collect()
-    thread.join(WAIT_SECONDS)
 
-    assert not thread.is_alive()
+    assert work.turn.ended.wait(WAIT_SECONDS)
 
 
 def test_a_wake_up_while_a_step_runs_is_not_lost() -> None:
@@ -181,3 +174,98 @@ def test_a_wake_up_while_a_step_runs_is_not_lost() -> None:
 
     assert owner.idle.wait(WAIT_SECONDS), "the second wake-up found nothing to do"
     work.close()
+
+
+def test_works_of_many_owners_share_few_threads() -> None:
+    owners = [Owner() for _ in range(500)]
+    works = [BackgroundWork(f"bg-{at}", [each.step]) for at, each in enumerate(owners)]
+    for work in works:
+        work.start()
+        work.wake()
+
+    assert all(owner.idle.wait(WAIT_SECONDS) for owner in owners)
+    assert len(pool_threads()) <= 33
+    for work in works:
+        work.close()
+    assert pool_threads() == []
+
+
+def test_one_that_waits_does_not_hold_up_the_others() -> None:
+    may_end, running = threading.Event(), threading.Event()
+
+    def slow() -> bool:
+        running.set()
+        assert may_end.wait(WAIT_SECONDS)
+        return False
+
+    blocked, other = Owner(slow), Owner()
+    works = [BackgroundWork("bg-blocked", [blocked.step]), BackgroundWork("bg-other", [other.step])]
+    for work in works:
+        work.start()
+        work.wake()
+    assert running.wait(WAIT_SECONDS)
+
+    assert other.idle.wait(WAIT_SECONDS)
+
+    may_end.set()
+    for work in works:
+        work.close()
+
+
+def test_a_step_may_close_its_own_work() -> None:
+    closed = threading.Event()
+
+    def close() -> bool:
+        work.close()
+        closed.set()
+        return True
+
+    owner = Owner(close)
+    work = BackgroundWork("bg-own", [owner.step])
+    work.start()
+    work.wake()
+
+    assert closed.wait(WAIT_SECONDS)
+    assert work.turn.ended.wait(WAIT_SECONDS)
+    assert owner.calls == 1
+
+
+@pytest.mark.parametrize("has_pool", [True, False], ids=["pool", "no pool"])
+def test_what_is_forgotten_is_ended_by_another_thread(has_pool: bool) -> None:
+    ended: SimpleQueue[str] = SimpleQueue()
+    owner = Owner()
+    work = BackgroundWork("bg-ends", [owner.step])
+    if has_pool:
+        work.start()
+
+    end_forgotten(lambda: ended.put(threading.current_thread().name))
+
+    assert ended.get(timeout=WAIT_SECONDS) == "neve-forgotten"
+    work.close()
+
+
+def test_ending_something_may_wait_for_one_that_closes_the_last_work() -> None:
+    gate, ended = threading.Lock(), threading.Event()
+
+    def end() -> None:
+        with gate:
+            ended.set()
+
+    owner = Owner()
+    work = BackgroundWork("bg-last", [owner.step])
+    work.start()
+    with gate:
+        end_forgotten(end)
+        work.close()
+
+    assert ended.wait(WAIT_SECONDS)
+
+
+def test_works_that_look_by_themselves_do_so_again_and_again() -> None:
+    owner = Owner(lambda: False, lambda: False, lambda: False)
+    work = BackgroundWork("bg-looks", [owner.step], idle_seconds=0.01)
+    work.start()
+
+    assert owner.idle.wait(WAIT_SECONDS)
+    work.close()
+    assert owner.calls >= 4

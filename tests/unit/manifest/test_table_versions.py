@@ -362,7 +362,7 @@ def test_a_batch_before_the_last_is_refused_for_its_rows_may_never_have_been_wri
     bench.versions.apply_version_edits([edit_of(2, "b")], HeadChange(application=("app", 7)))
     older = HeadChange(application=("app", 6))
 
-    with pytest.raises(InvalidArgument, match="batch 6 of 'app' comes after its batch 7") as failed:
+    with pytest.raises(InvalidArgument, match="batch 6 of 'app' is older than batch 7") as failed:
         bench.versions.apply_version_edits([edit_of(3, "c")], older)
     with pytest.raises(InvalidArgument, match="batch 6"):
         bench.versions.committed_before(older)

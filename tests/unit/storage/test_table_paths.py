@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from neve.errors import InvalidArgument
 from neve.storage.table_paths import (
+    CATALOG_MANIFEST,
     TablePaths,
-    WarehousePaths,
     check_name,
     check_path,
     check_prefix,
@@ -212,11 +212,10 @@ def test_files_of_the_store_itself_are_no_objects(name: str) -> None:
 
 
 def test_every_file_of_a_table_is_spelled_as_documented() -> None:
-    table = WarehousePaths().table("0f3a")
+    table = TablePaths("0f3a")
 
     spelled = [
-        WarehousePaths().catalog_manifest,
-        WarehousePaths().tables,
+        CATALOG_MANIFEST,
         table.manifest,
         table.root,
         table.wal,
@@ -237,7 +236,6 @@ def test_every_file_of_a_table_is_spelled_as_documented() -> None:
 
     assert spelled == [
         "manifest/catalog",
-        "tables",
         "manifest/version/0f3a",
         "tables/0f3a",
         "tables/0f3a/wal",

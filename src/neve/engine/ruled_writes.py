@@ -318,8 +318,10 @@ def newer_than(
 ) -> Winners | None:
     """Return rows and deletes of a Version that are newer than what memory has of some keys.
 
-    The deletes have the keys of the rows, too. None when nothing is newer.
+    The deletes have the keys of the rows, too. None when nothing is newer. A row that has expired
+    is not: what memory has was written over it.
     """
+    shown = shown.as_of(files.parts.clock.now_ms())
     own, has_own = files.found_orders(memory, keys, order, sequence)
     theirs, has_row = files.found_orders(shown, keys, order)
     lost = loses(own, theirs)

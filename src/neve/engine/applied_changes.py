@@ -44,7 +44,7 @@ from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
 from neve.table.row_changes import Changes, Winners
-from neve.table.row_order import Orders, RowOrder, joined_orders
+from neve.table.row_order import Orders, RowOrder, joined_orders, without_order
 
 WRITE: Final = "upsert"
 DELETE: Final = "delete"
@@ -112,7 +112,7 @@ class ChangeOptions:
         if self.order_by:
             raise InvalidArgument(
                 f"the table orders changes by {listed(names)}, not by {listed(self.order_by)}",
-                hint="Leave order_by out, or change the table's with evolve",
+                hint=Wording(Phrase.ORDER_OF_TABLE),
             )
         return replace(self, order_by=names)
 
@@ -753,16 +753,6 @@ def without_column(
         column=name,
         row=place,
         hint=known_names_hint(name, names) if names else "Name the column that has it",
-    )
-
-
-def without_order(name: str, change: str, row: int | None = None) -> SchemaMismatch:
-    """Return the error for a change whose age is unknown; `change` says where it is."""
-    return SchemaMismatch(
-        f"{change} has no value in order column {shown(name)}",
-        column=name,
-        row=row,
-        hint="Each change needs one: without it, its age is unknown",
     )
 
 

@@ -19,8 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import SchemaMismatch
+from neve.errors import LimitExceeded, SchemaMismatch
 from neve.keys.arrays import Flags, Positions, masked_places
+from neve.keys.columns import KEY_BYTES_MAX
 from neve.keys.encoding import KeyEncoder
 from neve.model.display import shown
 from neve.model.schema import TableSchema
@@ -55,12 +56,8 @@ class RowOrder:
         if missing.any():
             first = int(np.flatnonzero(missing)[0])
             blank = next(name for name in self.names if _missing([rows.column(name)])[first])
-            raise SchemaMismatch(
-                f"a change has no value in order column {shown(blank)}",
-                column=blank,
-                row=first if places is None else int(places[first]),
-                hint="Each change needs one: without it, its age is unknown",
-            )
+            row = first if places is None else int(places[first])
+            raise without_order(blank, "a change", row=row)
         return self._encoded(rows.select(self.names).columns)
 
     def of_rows(self, rows: pa.Table | pa.RecordBatch) -> Orders:
@@ -86,7 +83,26 @@ class RowOrder:
         return [column.take(places) for column in columns]
 
     def _encoded(self, columns: Sequence[ArrowArray]) -> Orders:
-        return cast("Orders", self._encoder.encode_arrays(columns).cast(_TYPE))
+        try:
+            encoded = self._encoder.encode_arrays(columns)
+        except LimitExceeded as error:
+            raise LimitExceeded(
+                f"the order columns of a change have more than {KEY_BYTES_MAX:,} bytes",
+                limit=KEY_BYTES_MAX,
+                actual=error.actual,
+                hint="Order by shorter values",
+            ) from error
+        return cast("Orders", encoded.cast(_TYPE))
+
+
+def without_order(name: str, change: str, row: int | None = None) -> SchemaMismatch:
+    """Return the error for a change whose age is unknown; `change` says where it is."""
+    return SchemaMismatch(
+        f"{change} has no value in order column {shown(name)}",
+        column=name,
+        row=row,
+        hint="Each change needs one: without it, its age is unknown",
+    )
 
 
 def loses(change: Orders, found: Orders) -> Flags:

@@ -73,7 +73,7 @@ def test_few_keys_and_many_are_found_among_many_deletes(kind: pa.DataType, count
 
     found = {wanted[hit]: place for hit, place in zip(hits.tolist(), places.tolist(), strict=True)}
     assert found == {place: place // 2 for place in wanted if place % 2 == 0 and place < 4_000}
-    assert (hits.dtype, places.dtype) == (np.int64, np.int64)
+    assert hits.dtype == places.dtype == np.dtype(np.int64)
 
 
 def test_every_flipped_bit_is_found() -> None:

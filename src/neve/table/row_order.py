@@ -11,7 +11,7 @@ later change wins.
 A row without a value in an order column was written before the table had one: every change wins.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -60,6 +60,21 @@ class RowOrder:
             raise without_order(blank, "a change", row=row)
         return self._encoded(rows.select(self.names).columns)
 
+    def of_change(self, row: Mapping[str, object]) -> bytes:
+        """Return the order of one change, a row as it is read; raises SchemaMismatch without."""
+        for name in self.names:
+            if _is_missing(row[name]):
+                raise without_order(name, "a change", row=0)
+        try:
+            return self._encoder.encode([row[name] for name in self.names])
+        except LimitExceeded as error:
+            raise _too_long(error) from error
+
+    def of_row(self, row: Mapping[str, object]) -> bytes | None:
+        """Return the order of one row of the table; None for one from before it had an order."""
+        values = [row[name] for name in self.names]
+        return None if any(map(_is_missing, values)) else self._encoder.encode(values)
+
     def of_rows(self, rows: pa.Table | pa.RecordBatch) -> Orders:
         """Return the orders of rows of the table; NULL for rows from before it had an order."""
         columns = [_one_array(rows.column(name)) for name in self.names]
@@ -86,12 +101,7 @@ class RowOrder:
         try:
             encoded = self._encoder.encode_arrays(columns)
         except LimitExceeded as error:
-            raise LimitExceeded(
-                f"the order columns of a change have more than {KEY_BYTES_MAX:,} bytes",
-                limit=KEY_BYTES_MAX,
-                actual=error.actual,
-                hint="Order by shorter values",
-            ) from error
+            raise _too_long(error) from error
         return cast("Orders", encoded.cast(_TYPE))
 
 
@@ -144,6 +154,19 @@ def placed_orders(count: int, places: Positions, orders: Orders) -> Orders:
     source[places] = np.arange(len(places))
     has_one[places] = True
     return orders.take(masked_places(source, has_one))
+
+
+def _too_long(error: LimitExceeded) -> LimitExceeded:
+    return LimitExceeded(
+        f"the order columns of a change have more than {KEY_BYTES_MAX:,} bytes",
+        limit=KEY_BYTES_MAX,
+        actual=error.actual,
+        hint="Order by shorter values",
+    )
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or value != value  # noqa: PLR0124 - NaN has no place in an order
 
 
 def _missing(columns: Sequence[ArrowArray]) -> npt.NDArray[np.bool_]:

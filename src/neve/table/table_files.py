@@ -181,6 +181,16 @@ class TableFiles:
         known = [each for each in found if each is not None]
         return reduce(greatest, known) if known else None
 
+    def deleted_order(self, view: TableView, key: bytes, order: RowOrder) -> bytes | None:
+        """Return how new the newest remembered delete of a key is; None without one."""
+        if not view.files.version.deletes and not any(
+            memtable.deleted_orders for memtable in view.memtables
+        ):
+            return None
+        keys = cast("KeyArray", pa.array([key], pa.large_binary()))
+        found = self._deleted_orders(view, keys, order)
+        return None if found is None else found[0].as_py()
+
     def orders_in_memory(
         self, memtable: Memtable, keys: KeyArray, order: RowOrder
     ) -> Orders | None:

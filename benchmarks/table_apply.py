@@ -29,12 +29,8 @@ from benchmarks.table_writes import PAIMON_FILES, PAIMON_SYNC
 
 _SETTLED: Final = "settled"
 _UPSERT: Final = "upsert"
-_WAYS: Final = {"apply": "changes"}
-"""neve's ways to put changes into order, each with its kind of table in `peers.table_neve`.
-
-A table with an ordering column is of the kind "ordered": its line is
-`"apply, ordering column": "ordered"`.
-"""
+_WAYS: Final = {"apply": "changes", "apply, ordering column": "ordered"}
+"""neve's ways to put changes into order, each with its kind of table in `peers.table_neve`."""
 _ORDER_TARGET: Final = 0.5
 _DURABLE: Final = (
     "neve's rows are durable in its log when a call returns, and its own readers see them; "

@@ -146,6 +146,7 @@ class Phrase(StrEnum):
         "Numbers of batches go up: go on after batch {last}, which `last_batch` returns. To start "
         "over, use another app_id"
     )
+    ORDER_OF_TABLE = "Leave order_by out, or change the table's with evolve"
     LEAVE_COLUMNS_OUT = "Name the columns to write, or leave `columns` out to write whole rows"
 
 

@@ -548,7 +548,8 @@ class Evolution:
     ) -> None:
         """Let the change with the greatest values of these columns win; an empty list: the last.
 
-        Deletes are remembered for `keep_deletes`, by default for 7 days.
+        Deletes are remembered for `keep_deletes`; without it, as long as before, or for 7 days.
+        Those that were remembered under other columns are forgotten.
         """
         self._set_rules(AskedRules(order_by=order_by, keep_deletes=keep_deletes))
 

@@ -111,6 +111,7 @@ _WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
     Phrase.NAMED_COLUMNS: "Include the key and every column that --columns names",
     Phrase.COUNT_BATCHES_UP: "Numbers of batches go up: go on after batch {last}. To start over, "
     "use another --app-id",
+    Phrase.ORDER_OF_TABLE: "Leave --order-by out, or change the table's with `neve evolve`",
     Phrase.LEAVE_COLUMNS_OUT: "Name the columns to write, or leave --columns out to write whole "
     "rows",
 }

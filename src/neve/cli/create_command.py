@@ -211,6 +211,7 @@ class _Wish:
     partition_by: tuple[str, ...]
     sort_by: tuple[str, ...]
     order_by: tuple[str, ...]
+    keep_deletes: str | None
     merge: dict[str, str]
     ttl: tuple[str, str] | None
     properties: dict[str, str]
@@ -274,6 +275,11 @@ class _Wish:
     help="The change with the greatest value of this column wins; may be repeated.",
 )
 @click.option(
+    "--keep-deletes",
+    metavar="DURATION",
+    help="With --order-by: how long deletes are remembered.  [default: (7 days)]",
+)
+@click.option(
     "--merge",
     multiple=True,
     metavar="COLUMN=FUNCTION",
@@ -308,6 +314,7 @@ def create(
     partition_by: tuple[str, ...],
     sort_by: tuple[str, ...],
     order_by: tuple[str, ...],
+    keep_deletes: str | None,
     merge: tuple[str, ...],
     ttl: str | None,
     properties: tuple[str, ...],
@@ -334,6 +341,7 @@ def create(
         partition_by=partition_by,
         sort_by=sort_by,
         order_by=order_by,
+        keep_deletes=keep_deletes,
         merge=pairs_of(merge, what="merge"),
         ttl=None if ttl is None else next(iter(pairs_of((ttl,), what="ttl").items())),
         properties=pairs_of(properties, what="property"),
@@ -398,6 +406,7 @@ def _make(catalog: Lake, wish: _Wish, *, exists_ok: bool) -> bool:
             partition_by=wish.partition_by,
             sort_by=wish.sort_by,
             order_by=wish.order_by,
+            keep_deletes=wish.keep_deletes,
             merge=wish.merge,
             ttl=wish.ttl,
             properties=wish.properties,

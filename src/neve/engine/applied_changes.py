@@ -37,12 +37,14 @@ from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
+from neve.model.arrow_types import value_hint
 from neve.model.display import listed, shown
-from neve.model.schema import TableSchema
+from neve.model.scalar_values import Unfit, scalar_form
+from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
 from neve.table.row_changes import Changes, Winners
-from neve.table.row_order import Orders, RowOrder, joined_orders
+from neve.table.row_order import Orders, RowOrder, joined_orders, without_order
 
 WRITE: Final = "upsert"
 DELETE: Final = "delete"
@@ -110,7 +112,7 @@ class ChangeOptions:
         if self.order_by:
             raise InvalidArgument(
                 f"the table orders changes by {listed(names)}, not by {listed(self.order_by)}",
-                hint="Leave order_by out, or change the table's with evolve",
+                hint=Wording(Phrase.ORDER_OF_TABLE),
             )
         return replace(self, order_by=names)
 
@@ -365,7 +367,8 @@ def _ordered_deletes(
     """Return the order columns of deletes, in the types of the table."""
     fields = [wanted.schema.column(name).arrow_field for name in wanted.names]
     given = [column.take(places) for column in order] or [nulls(0, each.type) for each in fields]
-    arrays = [fit_column(column, each) for column, each in zip(given, fields, strict=True)]
+    with _counted_in(places):
+        arrays = [fit_column(column, each) for column, each in zip(given, fields, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -421,6 +424,8 @@ class _DictChanges:
             meanings.append(options.meaning(_operation(row, options)))
         _refuse_unknown(meanings, [_operation(row, options) for row in given])
         self._given = given
+        kinds = {type(row): row for row in given if isinstance(row, ChangeRow)}
+        self._converters = {kind: row.converters(self._schema) for kind, row in kinds.items()}
         self._stored = self._stored_columns(given)
         self.places = _places(meanings)
 
@@ -428,14 +433,11 @@ class _DictChanges:
         """Return each change without the columns that only describe it."""
         options, schema = self._options, self._schema
         dropped = {name for name in (options.op, *options.order_by) if name not in schema}
-        converters: dict[type, Mapping[str, Convert]] = {}
         found: list[Mapping[str, object]] = []
         # A loop over dicts: each may have its own columns.
         for row in given:
             if isinstance(row, ChangeRow):
-                if type(row) not in converters:
-                    converters[type(row)] = row.converters(schema)
-                found.append(_converted(row.stored(options, schema), converters[type(row)]))
+                found.append(_converted(row.stored(options, schema), self._converters[type(row)]))
             else:
                 found.append({name: row[name] for name in row if name not in dropped})
         return found
@@ -479,13 +481,21 @@ class _DictChanges:
         """Return the order columns of all changes."""
         found: list[pa.Array[Any]] = []
         for name in self._options.order_by if self._given else ():
-            values = [_order_value(row, name) for row in self._given]
+            values = [self._order_value(row, name) for row in self._given]
             for place, value in enumerate(values):
                 # NaN is what a frame without a value has.
                 if value is None or value != value:  # noqa: PLR0124
                     raise without_order(name, "a change", row=place)
-            found.append(_order_array(values, name, self._path))
+            found.append(_order_array(values, name, self._schema))
         return found
+
+    def _order_value(self, row: Mapping[str, object], name: str) -> object:
+        """Return what orders a change: a value as the table's column of that name has it."""
+        if not isinstance(row, ChangeRow):
+            return row.get(name)
+        value = row.positions.get(name, row.get(name))
+        convert = self._converters[type(row)].get(name)
+        return value if value is None or convert is None else convert(value)
 
 
 class _ArrowChanges:
@@ -546,9 +556,9 @@ class _ArrowChanges:
                     continue
                 raise without_column(name, "order", None, self._rows.column_names)
             column = self._rows.column(name).combine_chunks()
-            if column.null_count:
-                first = int(np.flatnonzero(column.is_null())[0])
-                raise without_order(name, "a change", row=first)
+            blank = np.flatnonzero(column.is_null(nan_is_null=True))
+            if len(blank):
+                raise without_order(name, "a change", row=int(blank[0]))
             found.append(column)
         return found
 
@@ -575,6 +585,8 @@ def _newest(
 
 def _ranks(order: Sequence["pa.Array[Any]"]) -> Positions:
     """Return how many smaller values there are of each, counted once."""
+    # Arrow sorts the bytes of UUIDs, but not UUIDs.
+    order = [each.storage if isinstance(each, pa.ExtensionArray) else each for each in order]
     names = [str(number) for number in range(len(order))]
     table = pa.table(dict(zip(names, order, strict=True)))
     try:
@@ -595,17 +607,34 @@ def _ranks(order: Sequence["pa.Array[Any]"]) -> Positions:
     return ranks
 
 
-def _order_array(values: list[object], name: str, path: WritePath) -> "pa.Array[Any]":
-    schema = path.context.schema
+def _order_array(values: list[object], name: str, schema: TableSchema) -> "pa.Array[Any]":
+    """Return values of an order column: in the type of the table's column, if it has one."""
+    if name in schema:
+        return _fitted(values, schema.column(name))
     try:
-        if name in schema and not isinstance(values[0], str):
-            return pa.array(values, schema.column(name).type)
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(
             f"the values of order column {shown(name)} cannot be compared: {error}",
             hint="Give all of them one type",
         ) from error
+
+
+def _fitted(values: Sequence[object], column: Column) -> "pa.Array[Any]":
+    """Return values as a column has them, checked as those of rows; raises SchemaMismatch."""
+    to_value = scalar_form(column.type).canonical
+    found: list[object] = []
+    for place, value in enumerate(values):
+        try:
+            found.append(to_value(value))
+        except Unfit as unfit:
+            raise SchemaMismatch(
+                f"column {shown(column.name)}: {unfit.reason}",
+                column=column.name,
+                row=place,
+                hint=value_hint(column.type),
+            ) from unfit
+    return pa.array(found, column.type)
 
 
 def _places(meanings: Sequence[str | None]) -> tuple[Positions, Positions]:
@@ -650,12 +679,6 @@ def _converted(
 
 def _operation(row: Mapping[str, object], options: ChangeOptions) -> object:
     return row.operation if isinstance(row, ChangeRow) else row[options.op]
-
-
-def _order_value(row: Mapping[str, object], name: str) -> object:
-    if isinstance(row, ChangeRow) and name in row.positions:
-        return row.positions[name]
-    return row.get(name)
 
 
 def _plain_columns(rows: pa.Table) -> pa.Table:
@@ -731,16 +754,6 @@ def without_column(
         column=name,
         row=place,
         hint=known_names_hint(name, names) if names else "Name the column that has it",
-    )
-
-
-def without_order(name: str, change: str, row: int | None = None) -> SchemaMismatch:
-    """Return the error for a change whose age is unknown; `change` says where it is."""
-    return SchemaMismatch(
-        f"{change} has no value in order column {shown(name)}",
-        column=name,
-        row=row,
-        hint="Each change needs one: without it, its age is unknown",
     )
 
 

@@ -202,7 +202,8 @@ class Flush:
         order = target.order
         if order is None:
             return changes
-        view = self._files.view(target.base)
+        # What a change was written over because it had expired is not newer.
+        view = self._files.view(target.base).as_of(self._files.parts.clock.now_ms())
         orders = order.of_rows(changes.rows)
         found, _ = self._files.found_orders(view, changes.keys, order)
         kept = ~loses(orders, found)

@@ -127,11 +127,8 @@ class BulkJob(KeptInProcess):
 
         It is the only call of its block.
         """
-        if self._changes or self._replaces:
-            raise InvalidArgument(
-                "partitions are overwritten together with other changes",
-                hint="Overwrite partitions in a block of their own",
-            )
+        if self._changes:
+            raise _mixed()
         self.upsert(rows)
         self._replaces = True
 
@@ -248,8 +245,17 @@ class BulkJob(KeptInProcess):
 
     def _is_due(self) -> bool:
         self._check_open()
+        if self._replaces:
+            raise _mixed()
         return self.outcome is None
 
     def _check_open(self) -> None:
         if not self._is_open:
             raise Closed("the job has ended", hint="Begin another one with lake.bulk")
+
+
+def _mixed() -> InvalidArgument:
+    return InvalidArgument(
+        "partitions are overwritten together with other changes",
+        hint="Overwrite partitions in a block of their own",
+    )

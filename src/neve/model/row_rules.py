@@ -284,6 +284,11 @@ class AskedRules:
             order_by = tuple(_ids(schema, names, what="order_by"))
         if self.keep_deletes is not None:
             keep_deletes_ms = milliseconds_of(self.keep_deletes)
+            if not order_by:
+                raise InvalidArgument(
+                    "keep_deletes is given for a table without order columns",
+                    hint="Pass order_by too: only a table with an order remembers deletes",
+                )
         return RowRules(
             order_by=order_by,
             keep_deletes_ms=keep_deletes_ms if order_by else KEEP_DELETES_MS,

@@ -100,6 +100,11 @@ class ScalarForm:
     # sound but Python's type cannot hold it.
     from_raw: FromRaw | None
 
+    def canonical(self, value: object) -> object:
+        """Return a value as it would be read after being stored; raises Unfit."""
+        raw = self.to_raw(value)
+        return raw if self.from_raw is None else self.from_raw(raw)
+
 
 def scalar_form(arrow_type: pa.DataType) -> ScalarForm:
     """Return the form of a primitive type that `normalize_type` returned."""
@@ -114,9 +119,7 @@ def scalar_form(arrow_type: pa.DataType) -> ScalarForm:
 
 def canonical_scalar(arrow_type: pa.DataType, value: object) -> object:
     """Return the value as it would be read after being stored; raises Unfit."""
-    form = scalar_form(arrow_type)
-    raw = form.to_raw(value)
-    return raw if form.from_raw is None else form.from_raw(raw)
+    return scalar_form(arrow_type).canonical(value)
 
 
 def _wrong_type(wanted: str, value: object) -> Unfit:

@@ -6,7 +6,7 @@ takes one, too.
 """
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import pyarrow as pa
 
@@ -19,8 +19,7 @@ SEQUENCE_MAX = SequenceNumber((1 << 56) - 2)
 SCHEMA_VERSION_MAX = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class PutRow:
+class PutRow(NamedTuple):
     """One row by its encoded key; the value is in the row codec."""
 
     key: bytes

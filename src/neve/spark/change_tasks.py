@@ -22,13 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.engine.applied_changes import (
-    DELETE,
-    SKIP,
-    ChangeOptions,
-    unknown_operation,
-    without_order,
-)
+from neve.engine.applied_changes import DELETE, SKIP, ChangeOptions, unknown_operation
 from neve.errors import NeveError
 from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, whole_keys
 from neve.jobs.run import JobBase
@@ -51,7 +45,7 @@ from neve.spark.write_tasks import (
     refuse_failed,
 )
 from neve.table.row_changes import Changes
-from neve.table.row_order import RowOrder, joined_orders
+from neve.table.row_order import RowOrder, joined_orders, without_order
 
 _DELETES_HELD: Final = 1 << 20
 _OF_DELETES: Final = b""
@@ -222,8 +216,8 @@ def _refuse_unknown(
 def _refuse_unordered(batch: pa.RecordBatch, schema: TableSchema, options: ChangeOptions) -> None:
     for name in options.order_by:
         column = batch.column(name)
-        if column.null_count:
-            first = int(pc.index(column.is_null(), value=True).as_py())
+        first = pc.index(column.is_null(nan_is_null=True), value=True).as_py()
+        if first >= 0:
             raise without_order(name, row_words(batch.slice(first, 1), schema))
 
 

@@ -22,7 +22,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from neve.errors import Corruption
-from neve.keys.arrays import Positions, as_large, key_at, last_places
+from neve.keys.arrays import (
+    Positions,
+    as_large,
+    key_at,
+    key_objects,
+    key_place,
+    last_places,
+)
 from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile, FileFormat
 from neve.storage.object_store import ObjectStore
@@ -34,6 +41,8 @@ _SCHEMA: Final = pa.schema(
         pa.field("order", pa.large_binary(), nullable=False),
     ]
 )
+_SEARCHED_SHARE: Final = 512
+"""Up to one key in this many deletes is searched for: hashing all deletes would take longer."""
 _DAMAGED: Final = "Restore the file from a copy: without it, older changes may undo a delete"
 
 
@@ -64,9 +73,22 @@ class RememberedDeletes:
 
     def find(self, keys: KeyArray) -> tuple[Positions, Positions]:
         """Return which of the keys are here, and where."""
+        if len(keys) * _SEARCHED_SHARE <= len(self):
+            return self._search(keys)
         found = pc.index_in(as_large(keys), value_set=self.keys)
         hits: npt.NDArray[np.int64] = np.flatnonzero(found.is_valid()).astype(np.int64)
         return hits, cast("Positions", found.drop_null().to_numpy().astype(np.int64))
+
+    def _search(self, keys: KeyArray) -> tuple[Positions, Positions]:
+        """Find a few keys, each by a binary search."""
+        wanted = key_objects(keys)
+        places = [key_place(self.keys, key) for key in wanted]
+        hits = [
+            hit
+            for hit, (key, place) in enumerate(zip(wanted, places, strict=True))
+            if place < len(self) and key_at(self.keys, place) == key
+        ]
+        return np.array(hits, np.int64), np.array(places, np.int64)[hits]
 
 
 def write_deletes(

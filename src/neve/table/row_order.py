@@ -11,7 +11,7 @@ later change wins.
 A row without a value in an order column was written before the table had one: every change wins.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -19,8 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import SchemaMismatch
+from neve.errors import LimitExceeded, SchemaMismatch
 from neve.keys.arrays import Flags, Positions, masked_places
+from neve.keys.columns import KEY_BYTES_MAX
 from neve.keys.encoding import KeyEncoder
 from neve.model.display import shown
 from neve.model.schema import TableSchema
@@ -55,13 +56,24 @@ class RowOrder:
         if missing.any():
             first = int(np.flatnonzero(missing)[0])
             blank = next(name for name in self.names if _missing([rows.column(name)])[first])
-            raise SchemaMismatch(
-                f"a change has no value in order column {shown(blank)}",
-                column=blank,
-                row=first if places is None else int(places[first]),
-                hint="Each change needs one: without it, its age is unknown",
-            )
+            row = first if places is None else int(places[first])
+            raise without_order(blank, "a change", row=row)
         return self._encoded(rows.select(self.names).columns)
+
+    def of_change(self, row: Mapping[str, object]) -> bytes:
+        """Return the order of one change, a row as it is read; raises SchemaMismatch without."""
+        for name in self.names:
+            if _is_missing(row[name]):
+                raise without_order(name, "a change", row=0)
+        try:
+            return self._encoder.encode([row[name] for name in self.names])
+        except LimitExceeded as error:
+            raise _too_long(error) from error
+
+    def of_row(self, row: Mapping[str, object]) -> bytes | None:
+        """Return the order of one row of the table; None for one from before it had an order."""
+        values = [row[name] for name in self.names]
+        return None if any(map(_is_missing, values)) else self._encoder.encode(values)
 
     def of_rows(self, rows: pa.Table | pa.RecordBatch) -> Orders:
         """Return the orders of rows of the table; NULL for rows from before it had an order."""
@@ -86,7 +98,21 @@ class RowOrder:
         return [column.take(places) for column in columns]
 
     def _encoded(self, columns: Sequence[ArrowArray]) -> Orders:
-        return cast("Orders", self._encoder.encode_arrays(columns).cast(_TYPE))
+        try:
+            encoded = self._encoder.encode_arrays(columns)
+        except LimitExceeded as error:
+            raise _too_long(error) from error
+        return cast("Orders", encoded.cast(_TYPE))
+
+
+def without_order(name: str, change: str, row: int | None = None) -> SchemaMismatch:
+    """Return the error for a change whose age is unknown; `change` says where it is."""
+    return SchemaMismatch(
+        f"{change} has no value in order column {shown(name)}",
+        column=name,
+        row=row,
+        hint="Each change needs one: without it, its age is unknown",
+    )
 
 
 def loses(change: Orders, found: Orders) -> Flags:
@@ -128,6 +154,19 @@ def placed_orders(count: int, places: Positions, orders: Orders) -> Orders:
     source[places] = np.arange(len(places))
     has_one[places] = True
     return orders.take(masked_places(source, has_one))
+
+
+def _too_long(error: LimitExceeded) -> LimitExceeded:
+    return LimitExceeded(
+        f"the order columns of a change have more than {KEY_BYTES_MAX:,} bytes",
+        limit=KEY_BYTES_MAX,
+        actual=error.actual,
+        hint="Order by shorter values",
+    )
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or value != value  # noqa: PLR0124 - NaN has no place in an order
 
 
 def _missing(columns: Sequence[ArrowArray]) -> npt.NDArray[np.bool_]:

@@ -30,6 +30,7 @@ from neve.keys.arrays import Flags, Positions, concat_keys, key_at, key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import DataFile, FileFormat, VectorRef
+from neve.model.row_rules import cutoff_at
 from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
@@ -180,6 +181,16 @@ class TableFiles:
         known = [each for each in found if each is not None]
         return reduce(greatest, known) if known else None
 
+    def deleted_order(self, view: TableView, key: bytes, order: RowOrder) -> bytes | None:
+        """Return how new the newest remembered delete of a key is; None without one."""
+        if not view.files.version.deletes and not any(
+            memtable.deleted_orders for memtable in view.memtables
+        ):
+            return None
+        keys = cast("KeyArray", pa.array([key], pa.large_binary()))
+        found = self._deleted_orders(view, keys, order)
+        return None if found is None else found[0].as_py()
+
     def orders_in_memory(
         self, memtable: Memtable, keys: KeyArray, order: RowOrder
     ) -> Orders | None:
@@ -303,9 +314,11 @@ class TableFiles:
     ) -> tuple[BitMap64, BitMap64]:
         """Compare the live rows of two files that have one key, by the order of a schema.
 
-        Return the positions of own rows that are older, and of the other's that are not newer.
+        Return the positions of own rows that are older, and of the other's that are not newer. A
+        row of the other that has expired is not newer than any.
         """
-        order = RowOrder.of(self.definitions.schema(schema_id))
+        schema = self.definitions.schema(schema_id)
+        order = RowOrder.of(schema)
         small, large = sorted((own, other), key=lambda file: file.row_count)
         hits, places = self._find_all(large, self._all_keys(small))
         places_of = {small.path: hits, large.path: places}
@@ -318,6 +331,7 @@ class TableFiles:
         lost = np.zeros(len(mine), np.bool_)
         if order is not None and len(mine):
             lost = loses(self._orders_in(own, mine, order), self._orders_in(other, theirs, order))
+            lost &= ~self._have_expired(other, theirs, schema)
         return bitmap_of(np.sort(mine[lost])), bitmap_of(np.sort(theirs[~lost]))
 
     def places_in(self, file: DataFile, keys: KeyArray) -> Positions:
@@ -342,6 +356,15 @@ class TableFiles:
             known = self.orders_under(self.definitions.schema(file.schema_id), found, order)
             return no_orders(len(places)) if known is None else known
         return self.orders_at(file, places, order)
+
+    def _have_expired(self, file: DataFile, places: Positions, schema: TableSchema) -> Flags:
+        cutoff = cutoff_at(schema, self.parts.clock.now_ms())
+        if cutoff is None or file.format is FileFormat.REMEMBERED:
+            return np.zeros(len(places), np.bool_)
+        names = [cutoff.column.name]
+        mapping = self.context(schema.schema_id).mapping_from(file.schema_id)
+        rows = self.reader(file).take(places, mapping.source_names(names))
+        return cutoff.expired_flags(mapping.table(rows, names))
 
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         """Write whole vectors by data file path; return where each is."""

@@ -285,7 +285,8 @@ class Replay:
         """
         start = self._last_start
         if start is not None and not self.has_log_ended:
-            yield from self._read_batches(start, None, from_offset=self._last_offset)
+            reader = self._reader(start.log, self._last_offset, ends_at_zeros=True)
+            yield from self._read_batches(start, None, reader, from_offset=self._last_offset)
             self.report.problems.clear()
 
     @property
@@ -310,7 +311,7 @@ class Replay:
     def _replay_log(self, start: _Start, limit: int | None) -> Iterator[LoggedBatch]:
         self._last_offset = 0
         self._last_start = start
-        yield from self._read_batches(start, limit, from_offset=0)
+        yield from self._read_batches(start, limit, self._reader(start.log), from_offset=0)
         if self._stop is None or self._skips:
             return
         evidence = self._evidence(start, self._stop) if limit is None else None
@@ -318,18 +319,19 @@ class Replay:
             # The writer may have continued since: only what is read after the evidence counts.
             if self._stop.problem is not None:
                 self.report.problems.remove(self._stop.problem)
-            yield from self._read_batches(start, limit, from_offset=self._last_offset)
+            reader = self._reader(start.log, self._last_offset)
+            yield from self._read_batches(start, limit, reader, from_offset=self._last_offset)
         if self._stop is not None:
             self._judge(start, self._stop, limit, evidence)
 
     def _read_batches(
-        self, start: _Start, limit: int | None, *, from_offset: int
+        self, start: _Start, limit: int | None, reader: SegmentReader, *, from_offset: int
     ) -> Iterator[LoggedBatch]:
         """Yield the batches that follow each other, and record in `_stop` why they end."""
         log = start.log
         self._stop = None
         stopped_at = 0
-        for event in self._reader(log, from_offset):
+        for event in reader:
             if isinstance(event, Record):
                 if from_offset and event.offset == from_offset:
                     continue  # counted before
@@ -585,13 +587,16 @@ class Replay:
             what=f"row {sequence:,} follows where row {self._expected:,} is due",
         )
 
-    def _reader(self, log: LogFile, from_offset: int = 0) -> SegmentReader:
+    def _reader(
+        self, log: LogFile, from_offset: int = 0, *, ends_at_zeros: bool = False
+    ) -> SegmentReader:
         return SegmentReader(
             self._read_at(log),
             dialect=Dialect.CRC32C,
             log_number=log.number,
             start_offset=from_offset,
             passes_unread=self._skips,
+            ends_at_zeros=ends_at_zeros,
         )
 
     def _read_at(self, log: LogFile) -> ReadAt:

@@ -43,6 +43,8 @@ ReadAt = Callable[[int, int], bytes]
 """Returns up to `length` bytes from `offset`: fewer only at the end of the file."""
 
 _READ_BYTES: Final = 32 * BLOCK_BYTES
+# What a reader that follows a writer finds new is often little.
+_FOLLOWED_BYTES: Final = 4 * BLOCK_BYTES
 # After this many in a row the whole file is considered unreadable.
 _UNREAD_BLOCKS_MAX: Final = 64
 _U32: Final = 0xFFFFFFFF
@@ -147,8 +149,13 @@ class SegmentReader:
         log_number: int | None = None,
         start_offset: int = 0,
         passes_unread: bool = False,
+        ends_at_zeros: bool = False,
     ) -> None:
-        """With `passes_unread`, blocks that storage cannot read are skipped as damage."""
+        """Read a file from an offset.
+
+        With `passes_unread`, blocks that storage cannot read are skipped as damage; with
+        `ends_at_zeros`, a block that was never written is the end, and none after it is read.
+        """
         self.dialect = dialect
         self.log_number = log_number
         self.recyclable: bool | None = None
@@ -156,6 +163,7 @@ class SegmentReader:
         self._read_at = read_at
         self._start_offset = start_offset
         self._passes_unread = passes_unread
+        self._ends_at_zeros = ends_at_zeros
         self._seeds: dict[int, int] = {}
         self._extend = checksum_extender(Dialect.CRC32C)
         self._end_offset = start_offset
@@ -167,7 +175,7 @@ class SegmentReader:
         for item in self.physical_records():
             if not isinstance(item, Fragment):
                 yield from assembly.interrupt(item)
-            elif item.kind == RecordType.FULL and not assembly.active:
+            elif item.kind == _FULL and not assembly.active:
                 resyncing = False
                 yield Record(item.offset, item.payload)
             elif resyncing and item.kind in (RecordType.MIDDLE, RecordType.LAST):
@@ -180,7 +188,7 @@ class SegmentReader:
     def physical_records(self) -> Iterator[PhysicalEvent]:
         """Yield every fragment and everything that is not one; the last one is the SegmentEnd."""
         base = self._first_block()
-        length = _READ_BYTES
+        length = _FOLLOWED_BYTES if self._ends_at_zeros else _READ_BYTES
         unread_blocks = 0
         while unread_blocks < _UNREAD_BLOCKS_MAX:
             try:
@@ -195,13 +203,15 @@ class SegmentReader:
                 base += BLOCK_BYTES
                 unread_blocks += 1
                 continue
+            if self._ends_at_zeros:
+                chunk = _before_zeros(chunk)
             for start in range(0, len(chunk), BLOCK_BYTES):
                 block = chunk[start : start + BLOCK_BYTES]
                 yield from self._records_of_block(block, base + start)
             base += len(chunk)
             if len(chunk) < length:
                 break
-            length = _READ_BYTES
+            length = min(2 * length, _READ_BYTES)
             unread_blocks = 0
         end = self._end_offset
         yield SegmentEnd(offset=end, resume_offset=end, file_bytes=base)
@@ -376,6 +386,14 @@ class _Assembly:
     def _drop(self, kind: DamageKind) -> Damage:
         self.active = False
         return Damage(offset=self._begun_at, dropped_bytes=self._byte_count, kind=kind)
+
+
+def _before_zeros(chunk: bytes) -> bytes:
+    """Return the blocks before the first one that begins with zeros: it has no record yet."""
+    for start in range(0, len(chunk), BLOCK_BYTES):
+        if not any(chunk[start : start + RECYCLABLE_HEADER_BYTES]):
+            return chunk[:start]
+    return chunk
 
 
 def _strangeness(record_type: int) -> DamageKind:

@@ -163,6 +163,18 @@ def test_changes_that_are_too_old_are_counted(lake: RowsLake) -> None:
     assert (told["written"], told["deleted"], told["ignored"], told["tied"]) == (1, 1, 1, 1)
 
 
+def test_another_order_than_that_of_the_table_is_refused(lake: RowsLake) -> None:
+    with neve.open(lake.location) as catalog:
+        columns = {"id": "long!", "lsn": "long", "v": "long"}
+        catalog.create_table("a.ordered", columns, "id", order_by="lsn").close()
+    arguments = ["apply", "a.ordered", "-", "--format", "csv", "--order-by", "v"]
+
+    refused = lake.run(*arguments, stdin="op,id,lsn,v\nu,1,6,1\n")
+
+    assert refused.exit_code == 2
+    assert "Leave --order-by out" in refused.stderr
+
+
 def a_strict_table(lake: RowsLake) -> None:
     with neve.open(lake.location) as catalog:
         columns = {"id": "long!", "n": "long!", "v": "long!", "at": "time"}

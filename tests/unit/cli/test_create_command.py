@@ -147,6 +147,19 @@ def test_a_file_without_columns_is_refused(
     assert said in refused.stderr
 
 
+def test_rules_of_rows_are_given_at_creation() -> None:
+    lake = RowsLake()
+    words = ["--order-by", "lsn", "--keep-deletes", "30 days", "--merge", "n=sum"]
+
+    lake.ok("create", "shop.new", "id:long", "n:long", "lsn:long", "--key", "id", *words)
+
+    said = lake.ok("describe", "shop.new")
+    assert "keep deletes  30 days" in said
+    refused = lake.run("create", "a.b", "id:long", "--key", "id", "--keep-deletes", "1 day")
+    assert refused.exit_code == 2
+    assert "without order columns" in refused.stderr
+
+
 def test_a_second_time_says_what_to_do_and_may_be_accepted() -> None:
     lake = RowsLake()
     words = ["create", "shop.new", "id:long", "name:string", "--key", "id"]

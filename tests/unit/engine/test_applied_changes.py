@@ -500,6 +500,58 @@ def test_a_row_and_its_source_may_use_one_name() -> None:
         assert table.get(2) == {"id": 2, "v": 3, "pos": None, "op": "mine"}
 
 
+@pytest.mark.parametrize("ops", ["uu", "ud", "du", "dd"])
+@pytest.mark.parametrize("is_of_table", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "older", "newer"),
+    [
+        ("decimal(9,2)", "9.50", "10.00"),
+        ("timestamptz", "2024-01-01T10:00:00+05:00", "2024-01-01T06:00:00Z"),
+        ("timestamp", "2024-01-01T10:00:00", "2024-01-01T10:00:00.5"),
+        ("date", "2024-01-01", "2024-01-02"),
+        ("double", 9.5, 10.25),
+        ("long", 9, 10),
+        ("string", "9", "a"),
+        ("uuid", str(UUID(int=9)), str(UUID(int=10))),
+        ("binary", "YQ==", "Yg=="),
+    ],
+)
+def test_changes_are_ordered_by_the_values_that_json_stands_for(
+    kind: str, older: object, newer: object, ops: str, *, is_of_table: bool
+) -> None:
+    records = [
+        envelope(op, {"id": 1, "v": place, "o": value})
+        for op, place, value in zip(ops, (1, 2), (newer, older), strict=True)
+    ]
+    lines = "\n".join(map(json.dumps, records))
+    with a_catalog() as lake:
+        table = lake.create_table(
+            "shop.rows",
+            {"id": "long!", "v": "long", "o": kind},
+            primary_key="id",
+            order_by="o" if is_of_table else (),
+        )
+
+        table.apply(neve.cdc.debezium(lines), order_by=None if is_of_table else "o")
+
+        assert rows(table) == ({1: 1} if ops[0] == "u" else {})
+
+
+@pytest.mark.parametrize("value", [7.5, "7", 1 << 70, True])
+def test_the_order_of_a_delete_is_checked_like_a_row(value: object) -> None:
+    with a_catalog() as lake:
+        table = lake.create_table(
+            "shop.rows", {"id": "long!", "v": "long", "o": "long"}, primary_key="id", order_by="o"
+        )
+        table.put({"id": 1, "v": 1, "o": 7})
+
+        with pytest.raises(SchemaMismatch, match="column 'o'") as refused:
+            table.apply([{"op": "d", "id": 2, "o": 1}, {"op": "d", "id": 1, "o": value}])
+
+        assert refused.value.row == 1
+        assert rows(table) == {1: 1}
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -575,6 +627,16 @@ def test_order_values_that_have_no_order_are_refused(table: neve.Table, value: o
 
     with pytest.raises((SchemaMismatch, InvalidArgument), match=r"cannot be compared|no value"):
         table.apply(changes, order_by="s")
+
+    assert rows(table) == {}
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_nan_is_not_an_order_value(table: neve.Table, form: object) -> None:
+    changes = [change("c", 1, 1, s=float("nan")), change("c", 1, 2, s=1.0)]
+
+    with pytest.raises(SchemaMismatch, match="no value in order column 's'"):
+        table.apply(form(changes), order_by="s")  # type: ignore[operator]
 
     assert rows(table) == {}
 

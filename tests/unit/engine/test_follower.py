@@ -1,11 +1,13 @@
 """A reader beside the writer reads on where it was; what it cannot read on, it reads again."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import neve
 from neve.memtable.memtable import Memtable
+from neve.storage.local_store import LocalStore
 from tests.unit.engine.tables import a_catalog, a_table, rows
 
 OPTIONS = neve.TableOptions(background=False, log_bytes=32 << 10)
@@ -52,6 +54,33 @@ def test_rows_are_added_to_those_that_were_read_before(
     assert seen(reader) == {2: 0, 3: 0, 4: 0, 5: 0, 9: 9}
     assert memory(reader) == first
     assert reader.last_batch("feed") == 3
+
+
+def test_a_look_reads_what_is_new_and_not_the_space_reserved_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    get_range = LocalStore.get_range
+
+    def counted(store: LocalStore, path: str, *, start: int, length: int) -> bytes:
+        found = get_range(store, path, start=start, length=length)
+        read.append(len(found) if "/wal/" in path else 0)
+        return found
+
+    monkeypatch.setattr(LocalStore, "get_range", counted)
+    options = neve.TableOptions(background=False, sync="none")
+    with neve.open(str(tmp_path)) as lake, neve.open(str(tmp_path), read_only=True) as other:
+        writer = a_table(lake, options=options)
+        writer.put(row(1))
+        reader = other.table("a.b")
+        # Among all of them, some records end at each place near the end of a block.
+        for last in range(1_000, 6_000, 1_000):
+            for key in range(last - 1_000, last):
+                writer.put(row(key, last) | {"text": "t" * (key % 90)})
+            read.clear()
+
+            assert seen(reader) == {key: key // 1_000 * 1_000 + 1_000 for key in range(last)}
+            assert 0 < sum(read) < 1 << 20
 
 
 def test_a_snapshot_that_was_taken_before_stays_as_it_was(

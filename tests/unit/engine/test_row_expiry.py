@@ -443,6 +443,53 @@ def test_an_older_change_wins_over_an_expired_row() -> None:
             bench.table.compact()
 
 
+def test_a_change_over_an_expired_row_stays_when_the_log_meets_the_file_again() -> None:
+    bench = Bench(order_by=["v"])
+    bench.table.put(row(1, 0, v=9))
+    bench.table.flush()
+    bench.clock.advance(HOUR)
+    bench.table.put(row(1, 90, v=8))
+    with bench.a_lake() as lake, lake.table("a.b", read_only=True, options=OPTIONS) as reader:
+        assert reader.get(1) == row(1, 90, v=8)
+    with bench.table.evolve() as e:
+        e.add_column("new", "long")
+    assert bench.table.get(1) == row(1, 90, v=8) | {"new": None}
+
+    bench.reopen()
+
+    with bench.lake:
+        for _ in range(2):
+            assert bench.table.get(1) == row(1, 90, v=8) | {"new": None}
+            bench.table.flush()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_change_over_an_expired_row_stays_beside_a_compaction_of_a_job(*, is_known: bool) -> None:
+    bench = Bench(order_by=["v"])
+    with bench.lake:
+        for each in (row(1, 0, v=9), row(2, 500)):
+            bench.table.put(each)
+            bench.table.flush()
+        bench.clock.advance(HOUR)
+        bench.table.put(row(1, 90, v=8))
+
+        engine = bench.table._open.engine
+        before = engine.current.view.files.version
+        CommittedMaintenance(engine.parts, OPTIONS).compact(full=True)
+        assert bench.stored() == [1, 2]
+        if is_known:
+            bench.table.refresh()
+            assert bench.table.get(1) == row(1, 90, v=8)
+        bench.table.flush()
+
+        assert bench.table.get(1) == row(1, 90, v=8)
+        assert bench.stored() == [1, 2]
+        # The same, for a flush that meets the file only when it commits.
+        old = min(before.files.values(), key=lambda file: file.key_min)
+        new = max(bench.version.files.values(), key=lambda file: file.sequence_max)
+        assert engine.files.older_rows(new, old, new.schema_id) == (BitMap64(), BitMap64([0]))
+
+
 # Removal
 
 

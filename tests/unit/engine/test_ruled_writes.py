@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from tests.unit.engine.other_committer import OtherCommitter
@@ -820,3 +820,14 @@ def test_other_engines_see_no_trace_of_remembered_deletes(tmp_path: Path) -> Non
         assert not any("remembered" in path for path in named)
         published = tmp_path.rglob("metadata/*")
         assert not any(b"remembered" in path.read_bytes() for path in published)
+
+
+def test_an_order_value_that_is_too_long_is_refused_as_such() -> None:
+    columns = {**COLUMNS, "lsn": pa.string()}
+    with a_catalog() as lake:
+        table = a_table(lake, columns=columns)
+
+        with pytest.raises(LimitExceeded, match="the order columns of a change"):
+            table.put({"id": 1, "lsn": "x" * 70_000})
+
+        assert table.get(1) is None

@@ -131,6 +131,17 @@ def test_partitions_are_overwritten_as_a_whole(lake: neve.Lake) -> None:
     with pytest.raises(InvalidArgument, match="other changes"):
         mixed.overwrite_partitions([row(9, 1)])
     mixed.close()
+    for call, argument in (
+        ("upsert", [row(4, 4)]),
+        ("delete", [3]),
+        ("apply", [{"op": "d", "id": 3}]),
+        ("overwrite_partitions", [row(4, 4)]),
+    ):
+        mixed = lake.bulk("a.b")
+        mixed.overwrite_partitions([row(8, 1)])
+        with pytest.raises(InvalidArgument, match="other changes"):
+            getattr(mixed, call)(argument)
+        mixed.close()
     assert rows(table) == {9: 1, 3: 2}
 
 

@@ -43,6 +43,11 @@ def test_a_schema_without_rules_is_written_as_before() -> None:
     assert "ttl" not in schema().to_json()
 
 
+def test_deletes_are_kept_only_in_a_table_with_an_order() -> None:
+    with pytest.raises(InvalidArgument, match="without order columns"):
+        schema(keep_deletes="2 days")
+
+
 def test_rules_survive_json_and_change_the_fingerprint() -> None:
     made = schema(
         order_by=["lsn", "part"],

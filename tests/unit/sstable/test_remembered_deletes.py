@@ -3,6 +3,7 @@
 from contextlib import suppress
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -59,6 +60,20 @@ def test_keys_are_found_in_any_form() -> None:
     for kind in (pa.binary(), pa.binary(2), pa.large_binary()):
         hits, places = known.find(pa.array([b"kb", b"kc", b"ka", b"kc"], kind))  # type: ignore[arg-type]
         assert (hits.tolist(), places.tolist()) == ([1, 2, 3], [1, 0, 1])
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(7), pa.large_binary()])
+@pytest.mark.parametrize("count", [0, 1, 3, 2_000])
+def test_few_keys_and_many_are_found_among_many_deletes(kind: pa.DataType, count: int) -> None:
+    known = deletes([(b"k%06d" % place, b"o") for place in range(0, 4_000, 2)])
+    wanted = Random(2).sample(range(4_010), count)
+    keys = pa.array([b"k%06d" % place for place in wanted], kind)
+
+    hits, places = known.find(keys)  # type: ignore[arg-type]
+
+    found = {wanted[hit]: place for hit, place in zip(hits.tolist(), places.tolist(), strict=True)}
+    assert found == {place: place // 2 for place in wanted if place % 2 == 0 and place < 4_000}
+    assert hits.dtype == places.dtype == np.dtype(np.int64)
 
 
 def test_every_flipped_bit_is_found() -> None:

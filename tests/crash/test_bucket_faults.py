@@ -14,7 +14,7 @@ import neve
 from neve.catalog.lake import Lake
 from neve.errors import NeveError
 from neve.storage.memory_store import MemoryStore
-from neve.testing.faulty_store import Fault, FaultyStore, PlannedFault
+from neve.testing.faulty_store import WRITES, Fault, FaultyStore, PlannedFault, StoreCall
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.conftest import Record
 from tests.gates import Gate
@@ -66,6 +66,7 @@ class World:
             if not lake.table_exists("a.b"):
                 return sum(None not in values for values in self.may.values())
             table = lake.table("a.b", options=OPTIONS)
+            table.verify()
             table.iceberg_metadata()  # an interrupted publish is finished by the next
             table.verify()
             rows = table.scan().to_arrow().to_pylist()
@@ -120,6 +121,29 @@ def test_a_fault_at_any_request_loses_no_acknowledged_row(scoreboard: Record) ->
         gate.violations += world.check()
         assert gate.violations == 0, (call, fault)
     scoreboard(gate.line())
+
+
+def fail_at_the_hint(call: StoreCall) -> None:
+    if call.path.endswith("version-hint.text") and call.operation in WRITES:
+        raise neve.Unavailable("cut off", path=call.path)
+
+
+def test_publishes_that_were_cut_off_before_the_first_hint_are_not_damage() -> None:
+    world = World(0)
+    for turn in range(3):
+        world.seed += 1
+        cut_off = FaultyStore(world.bucket, before_call=fail_at_the_hint)
+        lake = Lake(cut_off, clock=SimulatedClock(), ids=SeededIds(world.seed))
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=OPTIONS, exists_ok=True)
+        world.write(lambda t=table, n=turn: t.put({"id": n, "v": n}), turn, turn)  # type: ignore[misc]
+        with pytest.raises(neve.NotPublished):
+            table.flush()
+        lake, _ = world.opened([])
+        report = lake.table("a.b", read_only=True).verify()
+        assert any("version-hint.text" in words for words in report.unseen)
+        assert "published snapshots" in report.checked
+
+    assert world.check() == 0
 
 
 def step(world: World, table: neve.Table, rng: random.Random) -> None:

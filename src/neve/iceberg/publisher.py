@@ -22,6 +22,8 @@ ICEBERG-3  The table is read after the base document was found. So no document i
            before it: an expired Version is not listed again.
 ICEBERG-4  A document refers only to files that carry its own number, which its publisher wrote, and
            to files that the document before it refers to.
+ICEBERG-14  A second document is created only when there is a hint. So one document without a hint
+            is a first publish that was cut off, and several without one have lost it.
 """
 
 import logging
@@ -202,6 +204,8 @@ class IcebergPublisher:
                 known = None
             elif known is None and payload is not None:
                 known = self._understood(last, payload, session, table, is_checked=is_checked)
+                if known is not None and self._folder.hint() is None:
+                    self._folder.move_hint(last)  # ICEBERG-14
             if known is not None and known.table is not None and _is_same(known.table, table):
                 if self._published is None and not self._folder.move_hint(last):
                     continue

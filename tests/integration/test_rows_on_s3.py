@@ -478,9 +478,7 @@ def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
         written = {each.path.rsplit("/", 2)[-2] for each in files}
         assert written == {"data", "index", "deletes"}
         assert len(files) == 3
-        # One look before the files are written, then the commit.
         assert [each.operation for each in manifest] == [
-            Operation.GET_IF_CHANGED,
             Operation.GET_IF_CHANGED,
             Operation.PUT_IF_ABSENT,
             Operation.PUT_IF_MATCH,
@@ -489,26 +487,27 @@ def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
         assert {each.operation for each in others} == {Operation.DELETE}
 
 
-def test_publishing_a_flush_takes_four_writes_and_one_look_at_the_catalog(
-    moto: MotoServer, prefix: str
+@pytest.mark.parametrize(("ids", "manifests"), [(range(200, 300), 1), (range(50, 60), 2)])
+def test_publishing_a_flush_takes_four_requests_and_one_more_for_deletes(
+    moto: MotoServer, prefix: str, ids: range, manifests: int
 ) -> None:
     at = moto.at
     with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
         table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND)
-        for first in (0, 100, 200):
-            table.upsert(rows(*range(first, first + 100)))
+        for each in (range(100), range(100, 200), ids):
+            table.upsert(rows(*each))
             moto.application.follow([])
             table.flush()
 
         calls = moto.application.calls
-        published = [each for each in calls if "/metadata/" in each.path]
-        assert [each.operation for each in published] == [
-            Operation.PUT_IF_ABSENT,
-            Operation.PUT_IF_ABSENT,
-            Operation.PUT_IF_ABSENT,
-            Operation.PUT_IF_MATCH,
-        ]
-        assert len([each for each in calls if "/manifest/catalog/" in each.path]) <= 1
+        writes = [each for each in calls if "/metadata/" in each.path]
+        # Iceberg keeps data files and deletes in separate manifests.
+        kinds = [each.path.rpartition("/")[2].partition("-")[0] for each in writes]
+        assert kinds[:manifests] == ["m"] * manifests
+        assert kinds[manifests] == "snap"
+        assert kinds[manifests + 2 :] == ["version"]
+        reads = [each for each in calls if each.operation not in WRITES]
+        assert [each.path.rpartition("/")[2] for each in reads] == ["HEAD"]
 
 
 def test_damage_in_the_bucket_is_found_although_a_copy_is_whole(

@@ -18,7 +18,7 @@ from neve.catalog.lake import Lake
 from neve.catalog.table import open_table_of
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.storage.bucket_log import BucketLogs
-from neve.storage.object_store import AppendFiles, ObjectStore
+from neve.storage.object_store import AppendFiles, ObjectStore, RequestCount
 from neve.storage.open_store import open_store
 from neve.testing.append_contract import AppendFilesContract
 from neve.testing.faulty_store import WRITES, Fault, Operation, PlannedFault
@@ -425,7 +425,10 @@ def spent(table: neve.Table, call: Callable[[], object]) -> dict[str, int]:
 
     before = counts()
     call()
-    return {kind: count - before.get(kind, 0) for kind, count in counts().items()}
+    after = counts()
+    return {
+        kind: after[kind] - before.get(kind, 0) for kind in after if after[kind] != before.get(kind)
+    }
 
 
 @pytest.mark.parametrize("place", ["memory", "directory"])
@@ -451,12 +454,46 @@ def test_a_cold_get_takes_two_requests_and_an_index_and_a_warm_one_none(
             assert table.get(50) is None
             stats = table.stats().requests
             assert stats["get"].bytes_received > 0
-            return {kind: count for kind, count in cold.items() if count}
+            return cold
 
     first, second = read(), read()
 
     assert sum(first.values()) <= 3
     assert second == ({} if place == "directory" else first)
+
+
+WIDE = pa.schema({"id": pa.int64(), "v": pa.binary()})
+
+
+@pytest.mark.parametrize("place", ["memory", "directory"])
+@pytest.mark.parametrize("key", ["id", "v"])
+def test_a_cold_get_of_a_large_file_reads_one_group_and_the_keys_of_its_index(
+    moto: MotoServer, prefix: str, tmp_path: Path, place: str, key: str
+) -> None:
+    at, count = moto.at, 200_000
+    noise = random.Random(0)
+    wide = pa.table(
+        {"id": range(count), "v": [noise.randbytes(40) for _ in range(count)]}, schema=WIDE
+    )
+    with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
+        table = lake.create_table("a.b", WIDE, [key], options=BY_HAND)
+        table.upsert(wide)
+        table.flush()
+        file_bytes = sum(table.files()["file_size_bytes"].to_pylist())
+    more = {"cache_directory": str(tmp_path / "copies")} if place == "directory" else {}
+    options = at.storage_options(cache_bytes=str(1 << 30), **more)
+    with neve.open(at.location(prefix), storage_options=options, read_only=True) as lake:
+        table = lake.table("a.b")
+        before = table.stats().requests.get("get_range", RequestCount())
+        expected = wide.slice(count // 2, 1).to_pylist()[0]
+        cold = spent(table, lambda: table.get(expected[key]))
+        read = table.stats().requests["get_range"].bytes_received - before.bytes_received
+
+        assert cold == {"get_range": 3}
+        index_bytes = count * (8 if key == "id" else 12)
+        assert read < file_bytes / 2 + index_bytes + (1 << 20)
+        assert table.get(expected[key]) == expected
+        assert not spent(table, lambda: table.get(expected[key]))
 
 
 def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(

@@ -24,7 +24,7 @@ name their data files) spells locations this way.
 
 Two capabilities are optional, with a fallback for other stores:
 
-- Mapping an object into memory. A mapped object costs neither time nor memory until its bytes are
+- Mapping an object into memory, or only the start of a large one that has to be fetched. A mapped object costs neither time nor memory until its bytes are
   read. They are in the operating system's cache then, shared by all processes that map it, and stay
   valid when the object is deleted. If the disk cannot read them any more, the process ends, as for
   every program that maps files: map only caches that can be rebuilt, and check their checksums.
@@ -139,6 +139,18 @@ def map_object(store: ObjectStore, path: str) -> pa.Buffer:
     """Return the bytes of an object, read-only; raises NotFound."""
     payload = store.map(path) if isinstance(store, MapsObjects) else store.get(path).payload
     return pa.py_buffer(payload)
+
+
+@runtime_checkable
+class MapsStarts(Protocol):
+    """A store that fetches what it maps, so that the start of a large object is cheaper."""
+
+    def map_start(self, path: str, *, length: int, wants_whole: bool) -> memoryview:
+        """Return at least the first `length` bytes, unless the object is shorter.
+
+        It is the whole object where that costs no memory, and it is wanted or nearby.
+        """
+        ...
 
 
 @runtime_checkable

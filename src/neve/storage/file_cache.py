@@ -8,8 +8,8 @@ holds a whole file or a stretch of one, and lives in a directory or in memory:
 A `rest` reaches to the end of the file. The stretches that were asked for are kept, rounded to
 blocks: a small file is whole with the first read of its footer, and a scan of a large one does not
 fetch columns that it does not read. Of an index, a get needs the start, which has the keys; only
-where copies are on a disk, and so cost no memory, is it mapped whole, with its rows. Files that this
-process writes are kept as they are written.
+where copies are on a disk, and so cost no memory, is it mapped whole, with its rows. Files that
+this process writes are kept as they are written.
 
 STORAGE-50  A copy whose checksum is wrong is dropped, and read from the bucket again.
 STORAGE-51  Copies take at most `bytes_max`, and for a moment one file more. The ones that this

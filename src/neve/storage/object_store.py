@@ -24,10 +24,11 @@ name their data files) spells locations this way.
 
 Two capabilities are optional, with a fallback for other stores:
 
-- Mapping an object into memory, or only the start of a large one that has to be fetched. A mapped object costs neither time nor memory until its bytes are
-  read. They are in the operating system's cache then, shared by all processes that map it, and stay
-  valid when the object is deleted. If the disk cannot read them any more, the process ends, as for
-  every program that maps files: map only caches that can be rebuilt, and check their checksums.
+- Mapping an object into memory, or only the start of a large one that has to be fetched. A mapped
+  object costs neither time nor memory until its bytes are read. They are in the operating system's
+  cache then, shared by all processes that map it, and stay valid when the object is deleted. If the
+  disk cannot read them any more, the process ends, as for every program that maps files: map only
+  caches that can be rebuilt, and check their checksums.
 - Storing a file in pieces, without joining them in memory first. Data files are large, are written
   once under a unique name, and are never compared by tag: the store returns none.
 

@@ -1,5 +1,6 @@
 """Rows in a bucket: a live writer, takeovers, followers, jobs and other engines, on two servers."""
 
+import json
 import random
 import subprocess
 import sys
@@ -231,6 +232,10 @@ def test_commands_write_and_read_a_bucket(moto: MotoServer, prefix: str) -> None
     neve_command("put", "a.b", '{"id": 1, "v": 5}')
 
     assert '"v": 5' in neve_command("get", "a.b", "1", "--json")
+    described = json.loads(neve_command("describe", "a.b", "--json"))["requests"]
+    assert described["get"]["requests"] > 0
+    assert described["get"]["cost"] > 0
+    assert "requests (" in neve_command("describe", "a.b")
     assert "1 logged row" in neve_command("verify", "a.b")
 
 
@@ -494,6 +499,28 @@ def test_a_cold_get_of_a_large_file_reads_one_group_and_the_keys_of_its_index(
         assert read < file_bytes / 2 + index_bytes + (1 << 20)
         assert table.get(expected[key]) == expected
         assert not spent(table, lambda: table.get(expected[key]))
+
+
+def test_requests_are_priced_by_the_table_that_the_user_sets(
+    moto: MotoServer, prefix: str, tmp_path: Path
+) -> None:
+    at, prices = moto.at, tmp_path / "prices.json"
+    prices.write_text('{"put": 1000000, "get": 0, "head": 0, "list": 0, "gib_sent": 1024}')
+    costs = []
+    for more in ({}, {"prices": str(prices)}, {"prices": prices.read_text()}):
+        with neve.open(at.location(prefix), storage_options=at.storage_options(**more)) as lake:
+            table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND, exists_ok=True)
+            table.upsert(rows(*range(1_000)))
+            stats = table.stats()
+            assert stats.requests == lake.requests()
+            costs.append(stats.request_cost)
+            puts = stats.requests["put"]
+            if more:
+                assert stats.request_cost == pytest.approx(puts.requests + puts.bytes_sent / 2**20)
+            else:
+                assert puts.cost == puts.requests * 5 / 1e6
+
+    assert 0 < costs[0] < 0.001
 
 
 def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(

@@ -32,14 +32,15 @@ from typing import Final, TypeAlias
 import google_crc32c
 
 from neve.errors import NeveError
+from neve.storage.cloud_options import RequestPrices
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import (
-    CountsRequests,
     ObjectInfo,
     ObjectStore,
     RequestCount,
     StoredObject,
+    requests_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -88,12 +89,20 @@ class _Copy:
 class CachedStore:
     """An ObjectStore in front of another; safe for many threads and processes."""
 
-    def __init__(self, store: ObjectStore, copies: CopyStore, *, bytes_max: int) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        copies: CopyStore,
+        *,
+        bytes_max: int,
+        prices: RequestPrices | None = None,
+    ) -> None:
         # Fixed at construction.
         self.origin = store
         """The store below, which returns what the bucket has."""
         self._copies = copies
         self._bytes_max = bytes_max
+        self._prices = prices or RequestPrices()
         # Guarded by _lock.
         self._lock = Lock()
         self._known: OrderedDict[_Copy, bool] = OrderedDict()
@@ -117,8 +126,12 @@ class CachedStore:
         return self._byte_count
 
     def requests(self) -> Mapping[str, RequestCount]:
-        """Return the requests to the store below, by kind; none where it does not count them."""
-        return self.origin.requests() if isinstance(self.origin, CountsRequests) else {}
+        """Return the requests to the store below and their cost, by kind.
+
+        There are none where the store does not count them.
+        """
+        counts = requests_of(self.origin)
+        return {kind: self._prices.priced(kind, count) for kind, count in counts.items()}
 
     # Reading
 

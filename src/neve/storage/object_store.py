@@ -178,6 +178,8 @@ class RequestCount:
     requests: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
+    cost: float = 0.0
+    """What they cost by the storage option `prices`, in its currency; US dollars by default."""
 
 
 @runtime_checkable
@@ -187,6 +189,11 @@ class CountsRequests(Protocol):
     def requests(self) -> Mapping[str, RequestCount]:
         """Return the requests since the store was opened, by kind; repeated ones count again."""
         ...
+
+
+def requests_of(store: ObjectStore) -> Mapping[str, RequestCount]:
+    """Return the requests of a bucket; none for a store that takes no requests."""
+    return store.requests() if isinstance(store, CountsRequests) else {}
 
 
 class AppendFile(Protocol):

@@ -40,7 +40,7 @@ def large(running_moto: MotoServer) -> S3Endpoint:
         values = [value_of(number) for number in range(ROWS)]
         table.upsert(pa.table({"id": range(ROWS), "v": values}, schema=SCHEMA))
         table.flush()
-        sizes = table.files()["file_size_bytes"].to_pylist()
+        sizes: list[int] = table.files()["file_size_bytes"].to_pylist()  # type: ignore[assignment]
         assert sum(sizes) > 9.5 * CACHE_BYTES
         assert max(sizes) < CACHE_BYTES // 4
     return at

@@ -255,6 +255,7 @@ def _speed_block(results: NewestResults) -> str:
         "table": "tables",
         "history": "history",
         "iceberg": "Iceberg",
+        "bucket": "bucket",
         "log": "log and manifest",
         "spark": "Spark",
     }

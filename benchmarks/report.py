@@ -38,6 +38,7 @@ _TITLES: Final = {
     "table": "Table engine",
     "history": "Partitions and change feed",
     "iceberg": "Published tables",
+    "bucket": "Table in a bucket",
     "spark": "Data pipeline on Spark",
 }
 _AXES: Final = {Shows.SECONDS: "less is better", Shows.MEGABYTES: "megabytes, less is better"}

@@ -1,7 +1,7 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
-    python -m benchmarks.run [--suite log|iceberg|table|history|spark] [--only NAME]... [--rounds N]
-                             [--quick] [--growth] [--out DIR]
+    python -m benchmarks.run [--suite log|iceberg|table|history|bucket|spark] [--only NAME]...
+                             [--rounds N] [--quick] [--growth] [--out DIR]
 
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
 or a quick one prints its numbers, and writes files only where --out says: it must not replace a
@@ -11,7 +11,7 @@ need an environment of their own get it on the first run that needs them, in .ve
 
 Tables have NEVE_BENCH_ROWS rows, a million by default; --growth looks at ten times as many too, and
 at fifty times as many where rows are upserted into buckets. On Spark tables have five million rows
-by default, and twenty million with --growth.
+by default, and twenty million with --growth. In a bucket they have 200,000.
 """
 
 import argparse
@@ -26,6 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from benchmarks.bucket_suite import (
+    BUCKET_QUICK_ROWS,
+    BUCKET_ROWS,
+    BUCKET_WORKLOADS,
+    BucketSession,
+    bucket_session,
+)
 from benchmarks.environment import describe_environment, load_averages
 from benchmarks.harness import (
     FULL,
@@ -86,6 +93,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "iceberg": tuple(ICEBERG_WORKLOADS),
     "table": tuple(TABLE_WORKLOADS),
     "history": tuple(HISTORY_WORKLOADS),
+    "bucket": tuple(BUCKET_WORKLOADS),
     "spark": tuple(SPARK_WORKLOADS),
 }
 
@@ -94,13 +102,18 @@ _SCRATCH: Final = _HERE / ".scratch"
 _RESULTS: Final = _HERE / "results"
 _ROUNDS: Final = 5
 _WITH_PEERS: Final[Mapping[str, frozenset[str]]] = {
-    PEERS: frozenset({"manifest_commits", *TABLE_WORKLOADS})
+    PEERS: frozenset({"manifest_commits", *TABLE_WORKLOADS, *BUCKET_WORKLOADS})
     | ICEBERG_WITH_PEERS
     | SPARK_WITH_PEERS,
     PYPAIMON: frozenset(TABLE_WORKLOADS),
 }
 """The workloads that each environment of peers is for."""
 _ROWS_MIN: Final = 10_000
+_ROWS: Final = {
+    "spark": (SPARK_QUICK_ROWS, SPARK_ROWS),
+    "bucket": (BUCKET_QUICK_ROWS, BUCKET_ROWS),
+}
+"""Rows of a quick and of a whole run, where they are not those of a table on a disk."""
 
 BuildHere = Callable[[Path], Workload]
 
@@ -207,7 +220,7 @@ def _builders(
         scale = QUICK if quick else FULL
         plain = WORKLOADS if suite == "log" else ICEBERG_WORKLOADS
         return {name: partial(build, scale) for name, build in plain.items()}
-    few, many = (SPARK_QUICK_ROWS, SPARK_ROWS) if suite == "spark" else (QUICK_ROWS, FULL_ROWS)
+    few, many = _ROWS.get(suite, (QUICK_ROWS, FULL_ROWS))
     if suite == "spark" and growth:
         many *= SPARK_GROWTH_FACTOR
     rows = int(os.environ.get("NEVE_BENCH_ROWS") or (few if quick else many))
@@ -218,6 +231,10 @@ def _builders(
         bench = SparkBench(place / "spark", spark_scale(rows, quick=quick))
         ending.callback(bench.close)
         return {name: _with_bench(build, bench) for name, build in SPARK_WORKLOADS.items()}
+    if suite == "bucket":
+        away = bucket_session(place / "bucket", rows, quick=quick)
+        ending.callback(away.close)
+        return {name: _with_bucket(build, away) for name, build in BUCKET_WORKLOADS.items()}
     session = TableSession(place / "tables", table_scale(rows, quick=quick, growth=growth))
     ending.callback(session.close)
     workloads = TABLE_WORKLOADS if suite == "table" else HISTORY_WORKLOADS
@@ -225,6 +242,10 @@ def _builders(
 
 
 def _ignoring_place(build: Callable[[TableSession], Workload], session: TableSession) -> BuildHere:
+    return lambda _directory: build(session)
+
+
+def _with_bucket(build: Callable[[BucketSession], Workload], session: BucketSession) -> BuildHere:
     return lambda _directory: build(session)
 
 

@@ -70,6 +70,7 @@ class TableCalls:
             "release": self.release,
             "put": self.put,
             "upsert": self.upsert,
+            "commit": self.commit,
             "apply": self.apply,
             "delete": self.delete,
             "get": self.get,
@@ -135,21 +136,23 @@ class TableCalls:
                 barrier.wait(_BARRIER_SECONDS)
             return _put_for(seconds, share, store.put)
 
+        counted = _Requests(store)
         if threads == 1:
             with PartTimer() as timer:
                 latencies = [write(shares[0])]
         else:
             with ThreadPoolExecutor(threads) as pool, PartTimer() as timer:
                 latencies = list(pool.map(write, shares))
-        store.close()
         flat = [latency for thread in latencies for latency in thread]
+        facts = counted.per_call(len(flat))
+        store.close()
         return Reply(
             timed=timer.part,
             rows=len(flat),
             calls=len(flat),
             latencies_ns=flat,
             answer=self._read_back(directory, kind),
-            facts={},
+            facts=facts,
             shares=[len(thread) for thread in latencies],
         )
 
@@ -159,16 +162,30 @@ class TableCalls:
         """Write batches, each durable before the next, then settle them; gives both times."""
         store = self._kinds[kind](Path(directory))
         batches = _batches(read_rows(Path(sample, BASE)).slice(0, rows), batch_rows)
+        counted = _Requests(store)
         with PartTimer() as settled:
             with PartTimer() as durable:
                 latencies = _timed_each(batches, store.upsert)
+            facts = counted.per_call(len(latencies))
             store.settle()
         store.close()
         answer = self._read_back(directory, kind)
         return (
-            _reply(durable, rows, latencies, answer),
+            _reply(durable, rows, latencies, answer, facts=facts),
             _reply(settled, rows, [], answer),
         )
+
+    def commit(self, directory: str, kind: str, sample: str, rows: int, batch_rows: int) -> Reply:
+        """Commit batches one after another, each seen by other readers before the next."""
+        store = self._kinds[kind](Path(directory))
+        batches = _batches(read_rows(Path(sample, BASE)).slice(0, rows), batch_rows)
+        counted = _Requests(store)
+        with PartTimer() as timer:
+            latencies = _timed_each(batches, store.commit)
+        facts = counted.per_call(len(latencies))
+        store.close()
+        answer = self._read_back(directory, kind)
+        return _reply(timer, rows, latencies, answer, facts=facts)
 
     def apply(
         self, *, directory: str, kind: str, sample: str, batch_rows: int, plainly: bool
@@ -233,7 +250,8 @@ class TableCalls:
         opened_ms = (time.perf_counter() - began_at) * 1e3
         reply = _timed_gets(store, keys)
         store.close()
-        reply["facts"] = {"open_ms": opened_ms, "first_get_us": reply["latencies_ns"][0] / 1e3}
+        first_us = reply["latencies_ns"][0] / 1e3
+        reply["facts"] |= {"open_ms": opened_ms, "first_get_us": first_us}
         return reply
 
     def read(
@@ -245,6 +263,7 @@ class TableCalls:
         if is_first:
             method(*arguments)
         latencies: list[int] = []
+        counted = _Requests(store)
         with PartTimer() as timer:
             ends_at = time.perf_counter_ns() + int(seconds * 1e9)
             while not latencies or (
@@ -256,7 +275,8 @@ class TableCalls:
         if isinstance(found, float):
             return _reply(timer, len(latencies), latencies, shown_sum(found))
         rows = found if isinstance(found, pa.Table) else rows_of_tuples(found)
-        return _reply(timer, rows.num_rows * len(latencies), latencies, digest(rows))
+        facts = counted.per_call(len(latencies))
+        return _reply(timer, rows.num_rows * len(latencies), latencies, digest(rows), facts=facts)
 
     def reopen(self, directory: str, kind: str, key: int) -> Reply:
         """Open a table that was not closed, and read a row of it."""
@@ -282,6 +302,21 @@ class TableCalls:
         found = digest(store.scan())
         store.close()
         return found
+
+
+class _Requests:
+    """Counts the requests of a timed part, for stores that have a server."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._before = store.requests()
+
+    def per_call(self, calls: int) -> dict[str, float]:
+        """Return the requests of a call as a fact; none for a store without a server."""
+        after = self._store.requests()
+        if self._before is None or after is None:
+            return {}
+        return {"requests_per_call": (after - self._before) / max(calls, 1)}
 
 
 def serve_store(greeting: str, kinds: Mapping[str, OpenStore]) -> None:
@@ -323,14 +358,17 @@ def _timed_each(batches: Sequence[object], do: Callable[..., object]) -> list[in
 def _timed_gets(store: TableStore, keys: Sequence[int]) -> Reply:
     now, get = time.perf_counter_ns, store.get
     latencies, found = [], []
+    counted = _Requests(store)
     with PartTimer() as timer:
         for key in keys:
             began_at = now()
             row = get(key)
             latencies.append(now() - began_at)
             found.append(row)
+    facts = counted.per_call(len(keys))
     rows: list[Row] = [store.as_tuple(key, row) for key, row in zip(keys, found, strict=True)]
-    return _reply(timer, len(keys), latencies, digest(rows_of_tuples(rows), in_order=True))
+    answer = digest(rows_of_tuples(rows), in_order=True)
+    return _reply(timer, len(keys), latencies, answer, facts=facts)
 
 
 def _forget_files(directory: Path) -> None:

@@ -12,6 +12,7 @@ from deltalake import (
     write_deltalake,
 )
 
+from benchmarks.peers.bucket_place import BucketPlace
 from benchmarks.peers.table_calls import serve_store
 from benchmarks.peers.table_rows import (
     DELETE,
@@ -31,15 +32,22 @@ class DeltaStore(TableStore):
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         assert synced, "delta-rs has no other way"
-        place = str(directory / "delta")
-        if DeltaTable.is_deltatable(place):
-            self._table = DeltaTable(place)
+        place, options = self._placed(directory)
+        if DeltaTable.is_deltatable(place, storage_options=options):
+            self._table = DeltaTable(place, storage_options=options)
         else:
-            self._table = DeltaTable.create(place, schema=self.schema)
+            self._table = DeltaTable.create(place, schema=self.schema, storage_options=options)
         self._query: QueryBuilder | None = None
+
+    def _placed(self, directory: Path) -> tuple[str, dict[str, str] | None]:
+        return str(directory / "delta"), None
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def commit(self, rows: pa.Table) -> None:
+        write_deltalake(self._table, rows, mode="append")
+        self._changed()
 
     def load(self, rows: pa.Table, batch_rows: int) -> None:
         del batch_rows
@@ -87,6 +95,17 @@ class DeltaStore(TableStore):
         return pa.table(self._query.execute(query).read_all())
 
 
+class BucketDeltaStore(DeltaStore):
+    """The table is in a bucket."""
+
+    def _placed(self, directory: Path) -> tuple[str, dict[str, str] | None]:
+        self._place = BucketPlace.of(directory)
+        return self._place.location, self._place.environment()
+
+    def requests(self) -> int | None:
+        return self._place.requests()
+
+
 class ChangesDeltaStore(DeltaStore):
     """Keeps the order of changes, and compares it; it forgets that of deleted rows."""
 
@@ -112,5 +131,5 @@ class ChangesDeltaStore(DeltaStore):
 if __name__ == "__main__":
     serve_store(
         f"delta-rs {metadata.version('deltalake')}",
-        {"plain": DeltaStore, "changes": ChangesDeltaStore},
+        {"plain": DeltaStore, "changes": ChangesDeltaStore, "bucket": BucketDeltaStore},
     )

@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import neve
+from benchmarks.peers.bucket_place import BucketPlace
 from benchmarks.peers.table_calls import serve_store
 from benchmarks.peers.table_rows import ORDER, ORDERED_SCHEMA, SCHEMA, Keys, Row, with_order
 from benchmarks.peers.table_store import TableStore
+from neve.catalog.lake import Lake
 
 _NAME: Final = "bench.rows"
 _NO_CACHE: Final = 1
@@ -33,7 +35,7 @@ class NeveStore(TableStore):
         if self.cache_bytes is not None:
             chosen["cache_bytes"] = self.cache_bytes
         options = neve.TableOptions(**chosen)  # type: ignore[arg-type]
-        self._lake = neve.open(str(directory))
+        self._lake = self._opened(directory)
         if self._lake.table_exists(_NAME):
             self.table = self._lake.table(_NAME, options=options)
         else:
@@ -49,6 +51,9 @@ class NeveStore(TableStore):
         self.table.get(_NO_KEY)
         self.put = self.table.put  # type: ignore[assignment,method-assign]
         self.get = self.table.get  # type: ignore[method-assign]
+
+    def _opened(self, directory: Path) -> Lake:
+        return neve.open(directory)
 
     def close(self) -> None:
         self.table.close()
@@ -132,6 +137,26 @@ class OrderedNeveStore(ChangesNeveStore):
     order_by = (ORDER,)
 
 
+class BucketNeveStore(NeveStore):
+    """The table is in a bucket, and copies of its files are in the directory."""
+
+    def _opened(self, directory: Path) -> Lake:
+        self._place = BucketPlace.of(directory)
+        options = {
+            "endpoint": self._place.endpoint,
+            "allow_http": "true",
+            "region": "eu-central-1",
+            "access_key_id": self._place.access_key_id,
+            "secret_access_key": self._place.secret_access_key,
+            "listing": "unordered",
+            "cache_directory": str(directory / "copies"),
+        }
+        return neve.open(self._place.location, storage_options=options)
+
+    def requests(self) -> int | None:
+        return self._place.requests()
+
+
 class UnflushedNeveStore(NeveStore):
     """The same, with updates that stay in memory."""
 
@@ -151,6 +176,7 @@ if __name__ == "__main__":
             "old": OldNeveStore,
             "uncached": UncachedNeveStore,
             "unflushed": UnflushedNeveStore,
+            "bucket": BucketNeveStore,
             "changes": ChangesNeveStore,
             "ordered": OrderedNeveStore,
         },

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog.sql import SqlCatalog
 
+from benchmarks.peers.bucket_place import BucketPlace
 from benchmarks.peers.table_calls import serve_store
 from benchmarks.peers.table_rows import SCHEMA
 from benchmarks.peers.table_store import TableStore
@@ -26,15 +27,19 @@ class IcebergStore(TableStore):
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         assert synced, "PyIceberg has no other way"
         catalog = SqlCatalog(
-            "bench",
-            uri=f"sqlite:///{directory / 'catalog.db'}",
-            warehouse=(directory / "lake").as_uri(),
+            "bench", uri=f"sqlite:///{directory / 'catalog.db'}", **self._placed(directory)
         )
         catalog.create_namespace_if_not_exists("bench")
         self._table = catalog.create_table_if_not_exists(_NAME, schema=SCHEMA)
 
+    def _placed(self, directory: Path) -> dict[str, str]:
+        return {"warehouse": (directory / "lake").as_uri()}
+
     def close(self) -> None:
         """Nothing is held."""
+
+    def commit(self, rows: pa.Table) -> None:
+        self._table.append(rows)
 
     def load(self, rows: pa.Table, batch_rows: int) -> None:
         del batch_rows
@@ -65,5 +70,26 @@ class IcebergStore(TableStore):
         return cast("float", pc.sum(column).as_py())
 
 
+class BucketIcebergStore(IcebergStore):
+    """The table is in a bucket, its catalog on the local disk."""
+
+    def _placed(self, directory: Path) -> dict[str, str]:
+        self._place = BucketPlace.of(directory)
+        return {
+            "warehouse": self._place.location,
+            "s3.endpoint": self._place.endpoint,
+            "s3.access-key-id": self._place.access_key_id,
+            "s3.secret-access-key": self._place.secret_access_key,
+            "s3.region": "eu-central-1",
+            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        }
+
+    def requests(self) -> int | None:
+        return self._place.requests()
+
+
 if __name__ == "__main__":
-    serve_store(f"PyIceberg {metadata.version('pyiceberg')}", {"plain": IcebergStore})
+    serve_store(
+        f"PyIceberg {metadata.version('pyiceberg')}",
+        {"plain": IcebergStore, "bucket": BucketIcebergStore},
+    )

@@ -5,14 +5,17 @@ Each call enters the event loop once.
 """
 
 import asyncio
+import os
 from collections.abc import Coroutine, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
 from slatedb import uniffi as slate  # type: ignore[import-not-found]
 
+from benchmarks.peers.bucket_place import BucketPlace
 from benchmarks.peers.table_calls import serve_store
 from benchmarks.peers.table_key_value import (
     KeyValueStore,
@@ -35,10 +38,13 @@ class SlateStore(KeyValueStore):
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         self._synced = synced
-        directory.joinpath("slatedb").mkdir(exist_ok=True)
         self._loop = asyncio.new_event_loop()
+        self._database = self._opened(directory)
+
+    def _opened(self, directory: Path) -> Any:  # noqa: ANN401
+        directory.joinpath("slatedb").mkdir(exist_ok=True)
         asyncio.set_event_loop(self._loop)
-        self._database = self._run(_open(directory / "slatedb"))
+        return self._run(_open(str(directory / "slatedb")[1:], "file:///"))
 
     def close(self) -> None:
         self._run(self._database.shutdown())
@@ -96,8 +102,32 @@ class SlateStore(KeyValueStore):
         return self._loop.run_until_complete(work)
 
 
-async def _open(directory: Path) -> Any:  # noqa: ANN401
-    builder = slate.DbBuilder(str(directory)[1:], slate.ObjectStore.resolve("file:///"))
+class BucketSlateStore(SlateStore):
+    """In a bucket; its event loop runs in a thread, so that many threads may call."""
+
+    def _opened(self, directory: Path) -> Any:  # noqa: ANN401
+        self._place = BucketPlace.of(directory)
+        # Where the library looks for them.
+        os.environ.update(self._place.environment())
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        return self._run(_open(self._place.prefix, f"s3://{self._place.bucket}"))
+
+    def close(self) -> None:
+        self._run(self._database.shutdown())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def requests(self) -> int | None:
+        return self._place.requests()
+
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _open(path: str, store: str) -> Any:  # noqa: ANN401
+    builder = slate.DbBuilder(path, slate.ObjectStore.resolve(store))
     return await builder.build()
 
 
@@ -106,4 +136,6 @@ async def _value(database: Any, key: bytes) -> bytes:  # noqa: ANN401
 
 
 if __name__ == "__main__":
-    serve_store(f"SlateDB {metadata.version('slatedb')}", {"plain": SlateStore})
+    serve_store(
+        f"SlateDB {metadata.version('slatedb')}", {"plain": SlateStore, "bucket": BucketSlateStore}
+    )

@@ -63,6 +63,15 @@ class TableStore(ABC):
             self.upsert(rows.slice(start, batch_rows))
         self.settle()
 
+    def commit(self, rows: pa.Table) -> None:
+        """Add rows as one commit that a reader elsewhere sees."""
+        self.upsert(rows)
+        self.settle()
+
+    def requests(self) -> int | None:
+        """Return how many requests its server has had; None where there is no server."""
+        return None
+
     def settle(self) -> None:  # noqa: B027 - some stores have nothing to do
         """Bring everything written into its lasting form."""
 

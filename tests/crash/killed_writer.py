@@ -4,14 +4,17 @@ A line on standard output says what happened: `writer PID`, `done THREAD` for ea
 returned, `gone CODE` when a writer ended, `failed ERROR` when a change raised.
 """
 
+import json
 import os
 import sys
 import threading
+from dataclasses import dataclass, field
 from random import Random
 
 import pyarrow as pa
 
 import neve
+from neve.catalog.lake import Lake
 
 THREADS = 2
 CHANGE_KINDS = ("put", "upsert", "delete", "delete_many", "flush", "compact")
@@ -61,11 +64,26 @@ def make_change(table: neve.Table, thread: int, change: Change) -> None:
             table.compact()
 
 
-def write_for_ever(lake: str, seed: int, starts: list[int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the lake is: a directory, or a bucket with its options."""
+
+    location: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+
+    def opened(self) -> Lake:
+        """Open the lake."""
+        return neve.open(self.location, storage_options=self.storage_options or None)
+
+
+def write_for_ever(place: Place, seed: int, starts: list[int]) -> None:
     """Open the table and change it by several threads until the process ends."""
-    catalog = neve.open(lake)
+    catalog = place.opened()
+    # In a bucket, what is not synced is only in the memory of the process.
+    policies = ("group",) if place.storage_options else ("group", "none", "always", "interval")
     options = neve.TableOptions(
-        sync=("group", "none", "always", "interval")[seed % 4],
+        sync=policies[seed % len(policies)],
+        puts_in_flight=1 + seed % 3,
         memtable_bytes=8_192,
         log_bytes=65_536,
         level0_files=2,
@@ -104,11 +122,12 @@ def nursery() -> None:
     neve.open("memory://warm").create_namespace("warm")
     pa.array([b""])
     for line in sys.stdin:
-        lake, seed, *starts = line.rstrip("\n").split("\t")
+        lake, given, seed, *starts = line.rstrip("\n").split("\t")
+        place = Place(lake, json.loads(given))
         pid = os.fork()
         if pid == 0:
             try:
-                write_for_ever(lake, int(seed), [int(start) for start in starts])
+                write_for_ever(place, int(seed), [int(start) for start in starts])
             except BaseException as error:
                 say(f"failed {error!r}")
                 raise

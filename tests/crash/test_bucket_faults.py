@@ -5,7 +5,10 @@ client are in `tests/integration/test_rows_on_s3.py`.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Protocol
 
 import pyarrow as pa
 import pytest
@@ -14,7 +17,7 @@ import neve
 from neve.catalog.lake import Lake
 from neve.errors import NeveError
 from neve.storage.memory_store import MemoryStore
-from neve.testing.faulty_store import Fault, FaultyStore, PlannedFault
+from neve.testing.faulty_store import WRITES, Fault, FaultyStore, PlannedFault, StoreCall
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.conftest import Record
 from tests.gates import Gate
@@ -34,6 +37,13 @@ EXPECTED = (
 )
 
 
+class Calls(Protocol):
+    """A store that remembers its calls."""
+
+    @property
+    def calls(self) -> tuple[StoreCall, ...]: ...
+
+
 class World:
     """One bucket, and what is known of its one table: values that each key may have."""
 
@@ -42,7 +52,7 @@ class World:
         self.seed = seed
         self.may: dict[int, set[int | None]] = {}
 
-    def opened(self, faults: list[PlannedFault]) -> tuple[Lake, FaultyStore]:
+    def opened(self, faults: Sequence[PlannedFault]) -> tuple[Lake, Calls]:
         store = FaultyStore(self.bucket, faults)
         return Lake(store, clock=SimulatedClock(), ids=SeededIds(self.seed)), store
 
@@ -66,6 +76,7 @@ class World:
             if not lake.table_exists("a.b"):
                 return sum(None not in values for values in self.may.values())
             table = lake.table("a.b", options=OPTIONS)
+            table.verify()
             table.iceberg_metadata()  # an interrupted publish is finished by the next
             table.verify()
             rows = table.scan().to_arrow().to_pylist()
@@ -122,6 +133,114 @@ def test_a_fault_at_any_request_loses_no_acknowledged_row(scoreboard: Record) ->
     scoreboard(gate.line())
 
 
+# Power cuts: a process that dies at any request, whether that one arrived or not
+
+
+class PowerCut:
+    """Lets every request fail after one of them, as for a process that is gone."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+
+    def __call__(self, call: StoreCall) -> None:
+        if call.number > self._after:
+            raise neve.Unavailable("the power is off", path=call.path)
+
+
+def long_life(world: World, lake: Lake, puts_in_flight: int) -> None:
+    """Do everything that writes: rows, batches, commits, jobs, definitions and upkeep."""
+    options = neve.TableOptions(
+        background=False, memtable_bytes=1 << 20, puts_in_flight=puts_in_flight
+    )
+    table = lake.create_table("a.b", SCHEMA, ["id"], options=options, exists_ok=True)
+    with ThreadPoolExecutor(3) as threads:
+        puts = [
+            threads.submit(
+                world.write, lambda n=number: table.put({"id": n, "v": n}), number, number
+            )
+            for number in range(6)
+        ]
+    for put in puts:
+        put.result()
+    table.flush()
+    world.write(lambda: table.put({"id": 1, "v": 10}), 1, 10)
+    world.write(lambda: table.delete(2), 2, None)
+    table.flush()
+    with table.evolve() as change:
+        change.add_column("note", "string")
+    with lake.bulk("a.b", job_id="job", upkeep=False) as job:
+        job.upsert([{"id": 7, "v": 7, "note": "x"}])
+        world.may[7] = {None, 7}
+    world.may[7] = {7}
+    table.refresh()
+    table.tag("kept")
+    table.set_properties({"comment": "x"})
+    table.compact(full=True)
+    world.write(lambda: table.put({"id": 3, "v": 30}), 3, 30)
+    table.expire(keep_last=1)
+    table.collect_garbage(dry_run=False)
+    table.remove_tag("kept")
+    table.close()
+    again = lake.table("a.b", options=options)
+    world.write(lambda: again.put({"id": 1, "v": 11}), 1, 11)
+    again.close()
+
+
+def cut_life(seed: int, *, after: int, is_applied: bool) -> World:
+    """Run a life whose process dies at a request, which has or has not arrived."""
+    world = World(seed)
+    fault = Fault.LOST if is_applied else Fault.TIMEOUT
+    store = FaultyStore(
+        world.bucket, [PlannedFault(fault=fault, call=after)], before_call=PowerCut(after)
+    )
+    with suppress(NeveError):
+        lake = Lake(store, clock=SimulatedClock(), ids=SeededIds(seed))
+        with lake:
+            long_life(world, lake, 1 + seed % 3)
+    return world
+
+
+def test_a_power_cut_at_any_request_loses_no_acknowledged_row(scoreboard: Record) -> None:
+    world = World(0)
+    lake, store = world.opened([])
+    with lake:
+        long_life(world, lake, 1)
+    every = [(call, applied) for call in range(1, len(store.calls) + 1) for applied in (0, 1)]
+    random.Random(0).shuffle(every)
+    full = 20 * len(every)
+    gate = Gate("R5 power cuts of a bucket at every request: violations", 400, full)
+    for seed in gate.seeds():
+        after, applied = every[seed % len(every)]
+        world = cut_life(seed, after=after, is_applied=bool(applied))
+        gate.cases += 1
+        gate.violations += world.check()
+        assert gate.violations == 0, (seed, after, applied)
+    scoreboard(gate.line())
+
+
+def fail_at_the_hint(call: StoreCall) -> None:
+    if call.path.endswith("version-hint.text") and call.operation in WRITES:
+        raise neve.Unavailable("cut off", path=call.path)
+
+
+def test_publishes_that_were_cut_off_before_the_first_hint_are_not_damage() -> None:
+    world = World(0)
+    for turn in range(3):
+        world.seed += 1
+        cut_off = FaultyStore(world.bucket, before_call=fail_at_the_hint)
+        lake = Lake(cut_off, clock=SimulatedClock(), ids=SeededIds(world.seed))
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=OPTIONS, exists_ok=True)
+        world.write(lambda t=table, n=turn: t.put({"id": n, "v": n}), turn, turn)  # type: ignore[misc]
+        with pytest.raises(neve.NotPublished):
+            table.flush()
+        lake, _ = world.opened([])
+        report = lake.table("a.b", read_only=True).verify()
+        assert any("version-hint.text" in words for words in report.unseen)
+        assert "published snapshots" in report.checked
+
+    assert world.check() == 0
+
+
 def step(world: World, table: neve.Table, rng: random.Random) -> None:
     key, value = rng.randrange(12), rng.randrange(1_000)
     match rng.randrange(10):
@@ -142,10 +261,10 @@ def step(world: World, table: neve.Table, rng: random.Random) -> None:
             world.write(lambda: table.put({"id": key, "v": value}), key, value)
 
 
-def run_history(seed: int) -> int:
+def run_history(seed: int, world: World | None = None) -> int:
     """Run writers one after the other, with faults and without good endings; count violations."""
     rng = random.Random(seed)
-    world = World(seed)
+    world = world or World(seed)
     for turn in range(rng.randrange(2, 6)):
         world.seed += 1 + turn
         faults = [

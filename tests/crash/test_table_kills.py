@@ -9,6 +9,7 @@ change that returned is acknowledged through a pipe. The seed decides the moment
     state after reopening that of 0 … 3, or of 0 … 4 when change 4 had reached the log
 """
 
+import json
 import os
 import select
 import signal
@@ -23,7 +24,14 @@ import pyarrow as pa
 import neve
 from neve.testing.clean_reader import CleanReader
 from tests.conftest import Record
-from tests.crash.killed_writer import CHANGE_KINDS, THREADS, Rows, apply_change, change_of
+from tests.crash.killed_writer import (
+    CHANGE_KINDS,
+    THREADS,
+    Place,
+    Rows,
+    apply_change,
+    change_of,
+)
 from tests.gates import Gate
 
 WAIT_SECONDS = 60
@@ -50,9 +58,10 @@ class Nursery:
         self.output = self._pipe(self.process.stdout)
         self._rest = b""
 
-    def begin(self, lake: Path, seed: int, starts: list[int]) -> int:
+    def begin(self, place: Place, seed: int, starts: list[int]) -> int:
         """Fork a writer; gives its process id."""
-        words = [str(lake), str(seed), *map(str, starts)]
+        given = json.dumps(place.storage_options)
+        words = [place.location, given, str(seed), *map(str, starts)]
         stdin = self._pipe(self.process.stdin)
         stdin.write("\t".join(words).encode() + b"\n")
         stdin.flush()
@@ -105,12 +114,12 @@ class History:
         return rows == found
 
 
-def kill_once(nursery: Nursery, lake: Path, seed: int, starts: list[int]) -> list[int]:
+def kill_once(nursery: Nursery, place: Place, seed: int, starts: list[int]) -> list[int]:
     """Let a writer work until a moment that the seed decides; gives what it acknowledged."""
     random = Random(seed)
     moment = random.choice((0, 1, 2, 5, 20, 60, 150))
     done = [0] * THREADS
-    pid = nursery.begin(lake, seed, starts)
+    pid = nursery.begin(place, seed, starts)
     while sum(done) < moment:
         kind, number = nursery.hear()
         assert kind == "done", f"the writer ended by itself: {kind} {number}"
@@ -166,7 +175,7 @@ def test_no_kill_loses_an_acknowledged_change_or_leaves_half_of_one(
                 history, lake = History(), tmp_path / f"lake-{seed}"
                 with neve.open(lake) as catalog:
                     catalog.create_table("a.b", SCHEMA, ["thread", "id"])
-            done = kill_once(nursery, lake, seed, history.counts)
+            done = kill_once(nursery, Place(str(lake)), seed, history.counts)
             with neve.open(lake) as catalog, catalog.table("a.b") as table:
                 found = rows_of(table)
                 for thread in range(THREADS):

@@ -1,5 +1,6 @@
 """Rows in a bucket: a live writer, takeovers, followers, jobs and other engines, on two servers."""
 
+import json
 import random
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from neve.catalog.lake import Lake
 from neve.catalog.table import open_table_of
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.storage.bucket_log import BucketLogs
-from neve.storage.object_store import AppendFiles, ObjectStore
+from neve.storage.object_store import AppendFiles, ObjectStore, RequestCount
 from neve.storage.open_store import open_store
 from neve.testing.append_contract import AppendFilesContract
 from neve.testing.faulty_store import WRITES, Fault, Operation, PlannedFault
@@ -231,6 +232,10 @@ def test_commands_write_and_read_a_bucket(moto: MotoServer, prefix: str) -> None
     neve_command("put", "a.b", '{"id": 1, "v": 5}')
 
     assert '"v": 5' in neve_command("get", "a.b", "1", "--json")
+    described = json.loads(neve_command("describe", "a.b", "--json"))["requests"]
+    assert described["get"]["requests"] > 0
+    assert described["get"]["cost"] > 0
+    assert "requests (" in neve_command("describe", "a.b")
     assert "1 logged row" in neve_command("verify", "a.b")
 
 
@@ -425,7 +430,10 @@ def spent(table: neve.Table, call: Callable[[], object]) -> dict[str, int]:
 
     before = counts()
     call()
-    return {kind: count - before.get(kind, 0) for kind, count in counts().items()}
+    after = counts()
+    return {
+        kind: after[kind] - before.get(kind, 0) for kind in after if after[kind] != before.get(kind)
+    }
 
 
 @pytest.mark.parametrize("place", ["memory", "directory"])
@@ -451,12 +459,68 @@ def test_a_cold_get_takes_two_requests_and_an_index_and_a_warm_one_none(
             assert table.get(50) is None
             stats = table.stats().requests
             assert stats["get"].bytes_received > 0
-            return {kind: count for kind, count in cold.items() if count}
+            return cold
 
     first, second = read(), read()
 
     assert sum(first.values()) <= 3
     assert second == ({} if place == "directory" else first)
+
+
+WIDE = pa.schema({"id": pa.int64(), "v": pa.binary()})
+
+
+@pytest.mark.parametrize("place", ["memory", "directory"])
+@pytest.mark.parametrize("key", ["id", "v"])
+def test_a_cold_get_of_a_large_file_reads_one_group_and_the_keys_of_its_index(
+    moto: MotoServer, prefix: str, tmp_path: Path, place: str, key: str
+) -> None:
+    at, count = moto.at, 200_000
+    noise = random.Random(0)
+    wide = pa.table(
+        {"id": range(count), "v": [noise.randbytes(40) for _ in range(count)]}, schema=WIDE
+    )
+    with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
+        table = lake.create_table("a.b", WIDE, [key], options=BY_HAND)
+        table.upsert(wide)
+        table.flush()
+        file_bytes = sum(table.files()["file_size_bytes"].to_pylist())
+    more = {"cache_directory": str(tmp_path / "copies")} if place == "directory" else {}
+    options = at.storage_options(cache_bytes=str(1 << 30), **more)
+    with neve.open(at.location(prefix), storage_options=options, read_only=True) as lake:
+        table = lake.table("a.b")
+        before = table.stats().requests.get("get_range", RequestCount())
+        expected = wide.slice(count // 2, 1).to_pylist()[0]
+        cold = spent(table, lambda: table.get(expected[key]))
+        read = table.stats().requests["get_range"].bytes_received - before.bytes_received
+
+        assert cold == {"get_range": 3}
+        index_bytes = count * (8 if key == "id" else 12)
+        assert read < file_bytes / 2 + index_bytes + (1 << 20)
+        assert table.get(expected[key]) == expected
+        assert not spent(table, lambda: table.get(expected[key]))
+
+
+def test_requests_are_priced_by_the_table_that_the_user_sets(
+    moto: MotoServer, prefix: str, tmp_path: Path
+) -> None:
+    at, prices = moto.at, tmp_path / "prices.json"
+    prices.write_text('{"put": 1000000, "get": 0, "head": 0, "list": 0, "gib_sent": 1024}')
+    costs = []
+    for more in ({}, {"prices": str(prices)}, {"prices": prices.read_text()}):
+        with neve.open(at.location(prefix), storage_options=at.storage_options(**more)) as lake:
+            table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND, exists_ok=True)
+            table.upsert(rows(*range(1_000)))
+            stats = table.stats()
+            assert stats.requests == lake.requests()
+            costs.append(stats.request_cost)
+            puts = stats.requests["put"]
+            if more:
+                assert stats.request_cost == pytest.approx(puts.requests + puts.bytes_sent / 2**20)
+            else:
+                assert puts.cost == puts.requests * 5 / 1e6
+
+    assert 0 < costs[0] < 0.001
 
 
 def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
@@ -478,9 +542,7 @@ def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
         written = {each.path.rsplit("/", 2)[-2] for each in files}
         assert written == {"data", "index", "deletes"}
         assert len(files) == 3
-        # One look before the files are written, then the commit.
         assert [each.operation for each in manifest] == [
-            Operation.GET_IF_CHANGED,
             Operation.GET_IF_CHANGED,
             Operation.PUT_IF_ABSENT,
             Operation.PUT_IF_MATCH,
@@ -489,26 +551,27 @@ def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
         assert {each.operation for each in others} == {Operation.DELETE}
 
 
-def test_publishing_a_flush_takes_four_writes_and_one_look_at_the_catalog(
-    moto: MotoServer, prefix: str
+@pytest.mark.parametrize(("ids", "manifests"), [(range(200, 300), 1), (range(50, 60), 2)])
+def test_publishing_a_flush_takes_four_requests_and_one_more_for_deletes(
+    moto: MotoServer, prefix: str, ids: range, manifests: int
 ) -> None:
     at = moto.at
     with neve.open(at.location(prefix), storage_options=at.storage_options()) as lake:
         table = lake.create_table("a.b", SCHEMA, ["id"], options=BY_HAND)
-        for first in (0, 100, 200):
-            table.upsert(rows(*range(first, first + 100)))
+        for each in (range(100), range(100, 200), ids):
+            table.upsert(rows(*each))
             moto.application.follow([])
             table.flush()
 
         calls = moto.application.calls
-        published = [each for each in calls if "/metadata/" in each.path]
-        assert [each.operation for each in published] == [
-            Operation.PUT_IF_ABSENT,
-            Operation.PUT_IF_ABSENT,
-            Operation.PUT_IF_ABSENT,
-            Operation.PUT_IF_MATCH,
-        ]
-        assert len([each for each in calls if "/manifest/catalog/" in each.path]) <= 1
+        writes = [each for each in calls if "/metadata/" in each.path]
+        # Iceberg keeps data files and deletes in separate manifests.
+        kinds = [each.path.rpartition("/")[2].partition("-")[0] for each in writes]
+        assert kinds[:manifests] == ["m"] * manifests
+        assert kinds[manifests] == "snap"
+        assert kinds[manifests + 2 :] == ["version"]
+        reads = [each for each in calls if each.operation not in WRITES]
+        assert [each.path.rpartition("/")[2] for each in reads] == ["HEAD"]
 
 
 def test_damage_in_the_bucket_is_found_although_a_copy_is_whole(

@@ -54,7 +54,7 @@ from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, RequestCount, requests_of
 from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
 from neve.storage.own_process import KeptInProcess
 
@@ -135,6 +135,13 @@ class Lake(KeptInProcess):
     def close(self) -> None:
         """Close the tables opened from here, and refuse further calls; twice is not an error."""
         self._stores.close()
+
+    def requests(self) -> Mapping[str, RequestCount]:
+        """Return the requests to the bucket since the lake was opened, by kind, with their cost.
+
+        There are none for a lake in a directory. Prices are the storage option `prices`.
+        """
+        return requests_of(self._stores.objects)
 
     # Namespaces
 

@@ -184,7 +184,7 @@ class LakeStores:
                     table_id,
                     clock=self.clock,
                     ids=self.ids,
-                    properties_of=lambda: self._properties_of(table_id),
+                    properties_of=lambda is_known: self._properties_of(table_id, is_known=is_known),
                 )
                 self._tables[table_id] = table
             self._tables.move_to_end(table_id)
@@ -192,8 +192,8 @@ class LakeStores:
                 self._tables.popitem(last=False)
             return table
 
-    def _properties_of(self, table_id: str) -> Mapping[str, str]:
-        meta = self.entries.find_meta(table_id)
+    def _properties_of(self, table_id: str, *, is_known: bool) -> Mapping[str, str]:
+        meta = self.entries.find_meta(table_id, is_known=is_known)
         if meta is None:
             raise NotFound("the table was dropped", path=table_id)
         return meta.properties

@@ -5,14 +5,14 @@ The version store is the truth about a table. This module reads and writes only 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
-from neve.iceberg.publisher import IcebergPublisher
+from neve.iceberg.publisher import IcebergPublisher, PropertiesOf
 from neve.manifest.commit import TableCommitter
 from neve.manifest.documents import Lease
 from neve.manifest.leases import Leases
@@ -75,9 +75,9 @@ class StoredTable:
         *,
         clock: Clock,
         ids: IdSource,
-        properties_of: Callable[[], Mapping[str, str]] = dict,
+        properties_of: PropertiesOf = lambda _is_known: {},
     ) -> None:
-        """Take the table's place; `properties_of` returns its newest properties."""
+        """Take the table's place; `properties_of` returns its properties."""
         # Fixed at construction.
         self.table_id = table_id
         self.paths = TablePaths(table_id)

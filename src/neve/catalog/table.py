@@ -40,7 +40,7 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
-from neve.storage.object_store import CountsRequests, RequestCount
+from neve.storage.object_store import RequestCount, requests_of
 from neve.storage.own_process import KeptInProcess
 from neve.table.table_view import Row
 from neve.wal.replay import ReplayReport
@@ -67,13 +67,17 @@ class TableStats(VersionStats):
     """Why background work fails; empty while it succeeds."""
     is_read_only: bool
     requests: Mapping[str, RequestCount] = field(default_factory=dict)
-    """In a bucket: requests of the whole lake since it was opened, by kind, with their bytes."""
+    """In a bucket: requests of the whole lake since it was opened, by kind, with bytes and cost."""
+
+    @property
+    def request_cost(self) -> float:
+        """What the requests cost by the storage option `prices`; US dollars by default."""
+        return sum(each.cost for each in self.requests.values())
 
 
 def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
     """Add the state of an open table to the sums of its current Version; never waits."""
     view = engine.current.view
-    objects = engine.parts.objects
     writer = None if engine.is_read_only else engine.writer
     failure = None if writer is None else writer.backlog.failure
     return TableStats(
@@ -88,7 +92,7 @@ def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
         stall_seconds=0.0 if writer is None else writer.backlog.stall_seconds,
         failure="" if failure is None else str(failure),
         is_read_only=engine.is_read_only,
-        requests=objects.requests() if isinstance(objects, CountsRequests) else {},
+        requests=requests_of(engine.parts.objects),
     )
 
 

@@ -26,6 +26,8 @@ from neve.cli.options import (
     table_argument,
 )
 from neve.cli.table_words import (
+    request_lines,
+    requests_json,
     table_json,
     table_lines,
     unflushed_words,
@@ -208,9 +210,9 @@ def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json:
         table = catalog.load_table(name)
         unflushed = _unflushed(catalog, name)
         if as_json:
-            write_json(table_json(table, unflushed))
+            write_json({**table_json(table, unflushed), **requests_json(catalog.requests())})
         else:
-            Page().lines(table_lines(table, unflushed))
+            Page().lines([*table_lines(table, unflushed), *request_lines(catalog.requests())])
 
 
 @click.command(

@@ -13,7 +13,7 @@ ts_day=2024-03-01    3 files · 1,200 rows · 90,112 bytes
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -38,6 +38,7 @@ from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json, type_to_json
 from neve.model.type_parser import type_text
 from neve.notebook import shown_columns
+from neve.storage.object_store import RequestCount
 
 # A table may have thousands of partitions; people see the largest ones.
 _PARTITIONS_SHOWN: Final = 20
@@ -289,6 +290,24 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
         "fingerprint": table.schema.fingerprint(),
         **definition_json(table),
     }
+
+
+def requests_json(requests: Mapping[str, RequestCount]) -> dict[str, Json]:
+    """Return what a command asked of a bucket, by kind, with its cost; nothing for a directory."""
+    if not requests:
+        return {}
+    return {"requests": {kind: asdict(count) for kind, count in sorted(requests.items())}}
+
+
+def request_lines(requests: Mapping[str, RequestCount]) -> Iterator[Text]:
+    """Yield what a command asked of a bucket, and what that costs."""
+    if requests:
+        kinds = ", ".join(f"{each.requests:,} {kind}" for kind, each in sorted(requests.items()))
+        total = sum(each.requests for each in requests.values())
+        cost = sum(each.cost for each in requests.values())
+        words = f"this command: {counted(total, 'request')} ({kinds}), cost {cost:.6f}"
+        yield Text()
+        yield Text(words, "dim")
 
 
 def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:

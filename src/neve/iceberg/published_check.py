@@ -1,6 +1,7 @@
 """PublishedCheck: checks that the published metadata is complete and describes the table.
 
-1. The hint names a document that can be read, and so can the other kept documents.
+1. The hint names a document that can be read, and so can the other kept documents. Until the first
+   publish is complete there is no hint, and at most one document.
 2. Every listed snapshot can be walked: manifest list and manifests, each with the bytes that its
    name is the hash of, and files with their sizes.
 3. Each snapshot has the files, and the deleted rows, of its Version.
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from neve.engine.verification import Findings, VerifiedTable
 from neve.errors import Corruption, NeveError, NotFound, Phrase, Wording
-from neve.iceberg.metadata_folder import MetadataFolder, is_intact
+from neve.iceberg.metadata_folder import HINT_NAME, MetadataFolder, is_intact, parse_name
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
@@ -75,7 +76,9 @@ class _Published:
     def check(self, number: int | None) -> Findings:
         """Check the document that the hint names."""
         if number is None:
-            return self._without_hint()
+            number = self._first_document()
+        if number is None:
+            return Findings(unseen=tuple(self._unseen), problems=tuple(self._problems))
         snapshots = 0
         compared: dict[str, int] = {}
         try:
@@ -104,16 +107,26 @@ class _Published:
             problems=tuple(self._problems),
         )
 
-    def _without_hint(self) -> Findings:
+    def _first_document(self) -> int | None:
+        """Return the document of a publish that was cut off before the first hint (ICEBERG-14)."""
         names = self._folder.sizes()
-        if not names:
-            return Findings(unseen=("published metadata: the table has not been published",))
-        problem = Corruption(
-            "version-hint.text is missing or does not hold a number",
-            path=self._table.parts.paths.metadata,
-            hint=Wording(Phrase.REPUBLISH),
-        )
-        return Findings(problems=(problem,))
+        documents = [each.number for each in map(parse_name, names) if each and each.is_document]
+        if HINT_NAME in names or len(documents) > 1:
+            problem = Corruption(
+                "version-hint.text is missing or does not hold a number",
+                path=self._table.parts.paths.metadata,
+                hint=Wording(Phrase.REPUBLISH),
+            )
+            self._problems.append(problem)
+        elif documents:
+            self._unseen.append(
+                f"published document {documents[0]}: there is no version-hint.text; the first "
+                "publish was cut off, or the hint was deleted; publish the table again"
+            )
+            return documents[0]
+        else:
+            self._unseen.append("published metadata: the table has not been published")
+        return None
 
     def _is_moved(self, document: Record) -> bool:
         """Return whether the lake was copied or moved since.

@@ -22,13 +22,15 @@ ICEBERG-3  The table is read after the base document was found. So no document i
            before it: an expired Version is not listed again.
 ICEBERG-4  A document refers only to files that carry its own number, which its publisher wrote, and
            to files that the document before it refers to.
+ICEBERG-14  A second document is created only when there is a hint. So one document without a hint
+            is a first publish that was cut off, and several without one have lost it.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Final
+from typing import Final, TypeAlias
 
 from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.iceberg.metadata_folder import MetadataFolder, MetadataGarbage, parse_name
@@ -63,6 +65,10 @@ _FORMAT_PROPERTY: Final = "format-version"
 _FORMAT_DEFAULT: Final = "3"
 
 
+PropertiesOf: TypeAlias = Callable[[bool], Mapping[str, str]]
+"""Returns the properties of a table; with True, those that this process knows will do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Published:
     """A document in the folder, and what it was made from."""
@@ -90,7 +96,7 @@ class IcebergPublisher:
         versions: TableVersions,
         definitions: Definitions,
         work: WriterState,
-        properties_of: Callable[[], Mapping[str, str]],
+        properties_of: PropertiesOf,
     ) -> None:
         # Fixed at construction.
         self._folder = MetadataFolder(objects, paths)
@@ -140,7 +146,7 @@ class IcebergPublisher:
 
     def keeps_lineage(self) -> bool:
         """Return whether rows have a lineage, by the newest format version of the table."""
-        return has_lineage(self._properties_of())
+        return has_lineage(self._properties_of(False))
 
     def data_sequences(self, paths: Collection[str]) -> dict[str, int]:
         """Return the data sequence numbers published for data files, by path.
@@ -164,13 +170,13 @@ class IcebergPublisher:
     def _path(self) -> str:
         return self._folder.paths.metadata
 
-    def _describe(self, session: ReadSession) -> TableDescription:
+    def _describe(self, session: ReadSession, *, is_known: bool = False) -> TableDescription:
         versions = self._versions
         head = versions.head_in(session)
         if head.dropped:
             raise NotFound("the table was dropped", path=self._folder.paths.manifest)
         self._definitions.learn(session)
-        properties = self._properties_of()
+        properties = self._properties_of(is_known)
         alone = versions.kept_alone_in(session, head)
         return TableDescription(
             table_uuid=head.table_uuid,
@@ -197,11 +203,16 @@ class IcebergPublisher:
             known = self._published
             last, payload = (known.number, known.payload) if known else self._folder.newest()
             session = self._newest_after(known)  # ICEBERG-3
-            table = self._describe(session)
+            # A process that changes a property publishes it: then the next document exists, and the
+            # properties are read again. They are read now and then in case that it could not.
+            is_next = known is not None and known.number % _COLLECT_EVERY != 0
+            table = self._describe(session, is_known=is_next and not is_checked)
             if not is_trusted:
                 known = None
             elif known is None and payload is not None:
                 known = self._understood(last, payload, session, table, is_checked=is_checked)
+                if known is not None and self._folder.hint() is None:
+                    self._folder.move_hint(last)  # ICEBERG-14
             if known is not None and known.table is not None and _is_same(known.table, table):
                 if self._published is None and not self._folder.move_hint(last):
                     continue

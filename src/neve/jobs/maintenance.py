@@ -288,8 +288,11 @@ class LiveMaintenance(Maintenance):
     def flush(self) -> int:
         """Commit everything written so far; return the current Version's number."""
         writer = self._engine.writer
-        writer.refresh()
-        return writer.flush()
+        shown = self._engine.current.view.version
+        if writer.flush() == shown:
+            # Nothing was committed, which would have shown the commits of others too.
+            writer.refresh()
+        return self._engine.current.view.version
 
     def publish_expired(self, version: int) -> bool:
         """Publish what is left after `expire`; False when the disk has no space for it.

@@ -38,11 +38,11 @@ from neve.observability.metrics import (
     Recorder,
 )
 from neve.sstable.data_file_footer import GroupFacts, OpenFooter
-from neve.sstable.index_file import IndexFile, open_index_file
+from neve.sstable.index_file import IndexFile, open_index
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
-from neve.storage.object_store import ObjectStore, map_object
+from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -340,8 +340,7 @@ class DataFileReader:
                 return self._index
             path = self._paths.index_of(self.file.path)
             try:
-                content = map_object(self._store, path)
-                index = open_index_file(content, file=self.file, words=self._words)
+                index = open_index(self._store, path, file=self.file, words=self._words)
                 is_dual = self.file.format is FileFormat.DUAL and index.has_rows
                 # Rows of another schema, or other groups, cannot replace those of the file.
                 self._has_index_rows = (

@@ -61,7 +61,7 @@ from neve.model.schema import TableSchema
 from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
-from neve.storage.object_store import ObjectStore, map_object, put_file
+from neve.storage.object_store import MapsStarts, ObjectStore, map_object, put_file
 from neve.storage.table_paths import TablePaths
 
 MAGIC: Final = b"NEVEINDX"  # on disk: never change
@@ -73,6 +73,10 @@ _GROUP: Final = struct.Struct("<QQI")  # on disk: never change
 _CRC: Final = struct.Struct("<I")  # on disk: never change
 _ALIGNMENT: Final = 64  # on disk: never change
 _SECTION_COUNT: Final = 4
+_WORD_BYTES: Final = 8  # on disk: never change
+_POSITION_BYTES: Final = 4  # on disk: never change
+# Rows of an index are fetched for a data file up to this size: they take several times as much.
+_WHOLE_BYTES: Final = 4 << 20
 
 HEAD_BYTES: Final = _HEAD.size + _SECTION_COUNT * _SECTION.size + _CRC.size
 assert HEAD_BYTES == 132  # noqa: PLR2004 - the drawing says so
@@ -177,8 +181,33 @@ class _Output:
         return pieces
 
 
-def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: KeyHashes) -> "IndexFile":
-    """Read the head of an index file (SSTABLE-9); raises Corruption if it is not that of `file`."""
+def open_index(store: ObjectStore, path: str, *, file: DataFile, words: KeyHashes) -> "IndexFile":
+    """Open the index file of `file` to search keys; raises NotFound, Corruption.
+
+    A large one in a bucket is not fetched for its rows: the data file has them, compressed. Then
+    only its start is read, which has the keys.
+    """
+    if not isinstance(store, MapsStarts):
+        return open_index_file(map_object(store, path), file=file, words=words)
+    length = _aligned(HEAD_BYTES) + _aligned(file.row_count * _WORD_BYTES)
+    if not words.is_exact:
+        length += file.row_count * _POSITION_BYTES
+    wants_whole = file.format is FileFormat.DUAL and file.file_bytes <= _WHOLE_BYTES
+    start = store.map_start(path, length=length, wants_whole=wants_whole)
+    return open_index_file(pa.py_buffer(start), file=file, words=words, is_start=True)
+
+
+def _aligned(length: int) -> int:
+    return length + -length % _ALIGNMENT
+
+
+def open_index_file(
+    buffer: pa.Buffer, *, file: DataFile, words: KeyHashes, is_start: bool = False
+) -> "IndexFile":
+    """Read the head of an index file (SSTABLE-9); raises Corruption if it is not that of `file`.
+
+    With `is_start` the buffer may be the start of the file only: then it has no rows.
+    """
     if buffer.size < HEAD_BYTES:
         raise _damage(f"index file has only {buffer.size} bytes", file)
     head = buffer[:HEAD_BYTES].to_pybytes()
@@ -192,7 +221,7 @@ def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: KeyHashes) -> "
         raise _damage("index file has a damaged head", file)
     if version != VERSION:
         raise _damage(f"index file has format {version}, not {VERSION}", file)
-    if length != buffer.size:
+    if length != buffer.size and not (is_start and length > buffer.size):
         raise _damage(f"index file of {length} bytes has {buffer.size}", file)
     if (data_bytes, row_count, footer_crc) != (file.file_bytes, file.row_count, file.footer_crc):
         raise _damage("SSTABLE-8: index file belongs to another data file", file)
@@ -202,7 +231,8 @@ def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: KeyHashes) -> "
         _Piece(offset=offset, length=size, crc=crc)
         for offset, size, crc in _SECTION.iter_unpack(head[_HEAD.size : crc_at])
     )
-    return IndexFile(buffer, file=file, words=words, sections=sections, group_rows=group_rows)
+    rows_here = group_rows if length == buffer.size else 0
+    return IndexFile(buffer, file=file, words=words, sections=sections, group_rows=rows_here)
 
 
 class IndexFile:

@@ -14,7 +14,8 @@ the text says the rest:
     NEVER_SENT   no connection                      not carried out
     LOST         408, 429, 5xx, time-out, reset,    may have been carried out, or may be yet
                  anything unknown
-    NO           400, 401, 403, no such bucket, …   not carried out, and asking again will not help
+    NO           400, 401, 403, 501,                not carried out, and asking again will not help
+                 no such bucket, …
 
 Of an error from a server or obstore, only the status number and an alphabetic error code are passed
 on: answers can repeat session tokens. For the same reason their errors are never chained.
@@ -73,6 +74,7 @@ NO_BUCKET_HINT: Final = "Create the bucket, or correct the location"
 _DENIED_HINT: Final = (
     "Check the credentials, and that they allow reading, writing, listing and deleting there"
 )
+_NO_CONDITIONS_HINT: Final = "Use a store that has conditional writes"
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _HINTS: Final = {
     "ExpiredToken": "Get new credentials: these have expired",
@@ -410,7 +412,7 @@ def _understood(error: Exception) -> Failure:
         case PermissionDeniedError() | UnauthenticatedError():
             return Failure(Verdict.NO, reason, _DENIED_HINT)
         case NotSupportedError() | NotImplementedError():
-            return Failure(Verdict.NO, reason, "Use a store that has conditional writes")
+            return Failure(Verdict.NO, reason, _NO_CONDITIONS_HINT)
         case InvalidPathError():
             return Failure(Verdict.NO, reason, _FOREIGN_NAME_HINT)
         case _:
@@ -424,6 +426,8 @@ def _understood_vaguely(text: str, status: int | None, reason: str) -> Failure:
         return Failure(Verdict.NO, reason, _DENIED_HINT)
     if status == HTTPStatus.NOT_FOUND:
         return Failure(Verdict.NO, reason, NO_BUCKET_HINT)
+    if status == HTTPStatus.NOT_IMPLEMENTED:
+        return Failure(Verdict.NO, reason, _NO_CONDITIONS_HINT)
     if status == HTTPStatus.CONFLICT:
         return Failure(Verdict.REFUSED, reason)
     if status in _CLIENT_ERRORS and status not in _LOST_STATUSES:

@@ -10,6 +10,8 @@
     cache_directory                 a directory for copies of data, index and vector files; without
                                     one they are kept in memory
     cache_bytes                     how much the copies may take: 8 GiB, in memory 64 MiB
+    prices                          what requests cost, as JSON or the path of a JSON file; fields
+                                    of RequestPrices, those left out are S3's
 
     for s3:// and s3a://
     region                          region of the bucket
@@ -37,6 +39,7 @@
 Values never appear in an error or in `repr`: any of them may be a secret put in the wrong place.
 """
 
+import json
 from collections.abc import Mapping
 from configparser import ConfigParser
 from configparser import Error as BadProfiles
@@ -48,11 +51,15 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from neve.errors import InvalidArgument
+from neve.storage.object_store import RequestCount
 
 TIMEOUT_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 30.0
 _SECONDS_MAX: Final = 3_600.0
 _BYTES_DIGITS: Final = 19
+_PRICES_LENGTH_MAX: Final = 1 << 16
+_PRICE_MAX: Final = 1e9
+_GIB: Final = 1 << 30
 _FLAGS: Final = {"true": True, "false": False}
 
 
@@ -61,6 +68,29 @@ class Listing(StrEnum):
 
     ORDERED = "ordered"
     UNORDERED = "unordered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPrices:
+    """Prices of a million requests of each kind and of a GiB, in any currency.
+
+    The defaults are those of S3 Standard in us-east-1 in US dollars, in November 2026, for a client
+    in the same region: elsewhere, bytes that leave the region have a price.
+    """
+
+    put: float = 5.0
+    list: float = 5.0
+    get: float = 0.4
+    head: float = 0.4
+    delete: float = 0.0
+    gib_sent: float = 0.0
+    gib_received: float = 0.0
+
+    def priced(self, kind: str, count: RequestCount) -> RequestCount:
+        """Return requests of one kind with their cost."""
+        each: float = getattr(self, "get" if kind == "get_range" else kind)
+        moved = self.gib_sent * count.bytes_sent + self.gib_received * count.bytes_received
+        return replace(count, cost=count.requests * each / 1e6 + moved / _GIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +105,7 @@ class ClientOptions:
     skip_signature: bool = False
     cache_directory: str | None = None
     cache_bytes: int | None = None
+    prices: RequestPrices = RequestPrices()
 
     def client_config(self) -> dict[str, str | bool]:
         """Return the options for the client, which uses the same names."""
@@ -156,6 +187,7 @@ def parse_options(kind: type[Options], options: Mapping[str, str]) -> Options:
         "listing": _listing(options),
         "cache_bytes": _bytes(options, "cache_bytes"),
         "cache_directory": options.get("cache_directory"),
+        "prices": _prices(options),
     }
     for option in fields(kind):
         if option.name not in parsed:
@@ -240,6 +272,28 @@ def _bytes(options: Mapping[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdecimal() and len(text) < _BYTES_DIGITS and int(text)):
         raise _unfit(name, "is not a number of bytes above 0")
     return int(text)
+
+
+def _prices(options: Mapping[str, str]) -> RequestPrices:
+    text = options.get("prices", "{}")
+    known = {each.name for each in fields(RequestPrices)}
+    try:
+        if not text.lstrip().startswith("{"):
+            with Path(text).open(encoding="utf-8") as file:
+                text = file.read(_PRICES_LENGTH_MAX)
+        given = json.loads(text)
+        usable = isinstance(given, dict) and all(
+            name in known and type(price) in {int, float} and 0 <= price < _PRICE_MAX
+            for name, price in given.items()
+        )
+    except (OSError, ValueError, RecursionError):
+        usable = False
+    if not usable:
+        raise InvalidArgument(
+            "the storage option prices is not a table of prices",
+            hint=f"Pass JSON or a JSON file with numbers for some of {', '.join(sorted(known))}",
+        )
+    return RequestPrices(**given)
 
 
 def _listing(options: Mapping[str, str]) -> Listing:

@@ -5,9 +5,10 @@ holds a whole file or a stretch of one, and lives in a directory or in memory:
 
     <hash of location and path>-<start>-<end>-<part|rest>      bytes …, crc32c u32
 
-A `rest` reaches to the end of the file. An index is mapped, so it is kept whole. Of a data file the
-stretches that were asked for are kept, rounded to blocks: a small file is whole with the first read
-of its footer, and a scan of a large one does not fetch columns that it does not read. Files that
+A `rest` reaches to the end of the file. The stretches that were asked for are kept, rounded to
+blocks: a small file is whole with the first read of its footer, and a scan of a large one does not
+fetch columns that it does not read. Of an index, a get needs the start, which has the keys; only
+where copies are on a disk, and so cost no memory, is it mapped whole, with its rows. Files that
 this process writes are kept as they are written.
 
 STORAGE-50  A copy whose checksum is wrong is dropped, and read from the bucket again.
@@ -31,14 +32,15 @@ from typing import Final, TypeAlias
 import google_crc32c
 
 from neve.errors import NeveError
+from neve.storage.cloud_options import RequestPrices
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import (
-    CountsRequests,
     ObjectInfo,
     ObjectStore,
     RequestCount,
     StoredObject,
+    requests_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -87,12 +89,20 @@ class _Copy:
 class CachedStore:
     """An ObjectStore in front of another; safe for many threads and processes."""
 
-    def __init__(self, store: ObjectStore, copies: CopyStore, *, bytes_max: int) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        copies: CopyStore,
+        *,
+        bytes_max: int,
+        prices: RequestPrices | None = None,
+    ) -> None:
         # Fixed at construction.
         self.origin = store
         """The store below, which returns what the bucket has."""
         self._copies = copies
         self._bytes_max = bytes_max
+        self._prices = prices or RequestPrices()
         # Guarded by _lock.
         self._lock = Lock()
         self._known: OrderedDict[_Copy, bool] = OrderedDict()
@@ -116,8 +126,12 @@ class CachedStore:
         return self._byte_count
 
     def requests(self) -> Mapping[str, RequestCount]:
-        """Return the requests to the store below, by kind; none where it does not count them."""
-        return self.origin.requests() if isinstance(self.origin, CountsRequests) else {}
+        """Return the requests to the store below and their cost, by kind.
+
+        There are none where the store does not count them.
+        """
+        counts = requests_of(self.origin)
+        return {kind: self._prices.priced(kind, count) for kind, count in counts.items()}
 
     # Reading
 
@@ -133,18 +147,21 @@ class CachedStore:
         """Read up to `length` bytes from `start`; short only at the end; raises NotFound."""
         if not _CACHED.fullmatch(path) or start < 0 or length <= 0:
             return self.origin.get_range(path, start=start, length=length)
-        end = start + length
+        return bytes(self._stretch(path, start, start + length))
+
+    def _stretch(self, path: str, start: int, end: int) -> memoryview:
+        """Return bytes of a file, from a copy or fetched in blocks and kept."""
         copy = self._find(path, start, end)
-        if copy is not None:
-            content = self._content(copy)
-            if content is not None:
-                return bytes(content[start - copy.start : end - copy.start])
+        content = None if copy is None else self._content(copy)
+        if copy is not None and content is not None:
+            return content[start - copy.start : end - copy.start]
         begin = start - start % _BLOCK_BYTES
         asked = -(-end // _BLOCK_BYTES) * _BLOCK_BYTES - begin
         fetched = self.origin.get_range(path, start=begin, length=asked)
         made = _Copy(self._key(path), begin, begin + len(fetched), len(fetched) < asked)
-        self._keep(made, fetched)
-        return fetched[start - begin : end - begin]
+        if self._keep(made, fetched) and (kept := self._content(made)) is not None:
+            return kept[start - begin : end - begin]
+        return memoryview(fetched)[start - begin : end - begin]
 
     def map(self, path: str) -> memoryview:
         """Return a whole object, mapped where copies are on a disk; raises NotFound."""
@@ -160,6 +177,20 @@ class CachedStore:
             if content is None:
                 return memoryview(payload)
         return content
+
+    def map_start(self, path: str, *, length: int, wants_whole: bool) -> memoryview:
+        """Return at least the first `length` bytes, unless the object is shorter.
+
+        It is the whole object when copies are on a disk, and it is wanted or there is a copy.
+        """
+        if not _CACHED.fullmatch(path):
+            return memoryview(self.origin.get(path).payload)
+        is_on_disk = isinstance(self._copies, LocalStore)
+        if is_on_disk and (wants_whole or self._find(path, 0, None) is not None):
+            return self.map(path)
+        start = self._stretch(path, 0, length)
+        # In memory, a part would keep the whole copy alive.
+        return start if is_on_disk else memoryview(bytes(start))
 
     def size(self, path: str) -> int:
         """Return the size of an object in bytes; raises NotFound."""

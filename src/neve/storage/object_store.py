@@ -24,10 +24,11 @@ name their data files) spells locations this way.
 
 Two capabilities are optional, with a fallback for other stores:
 
-- Mapping an object into memory. A mapped object costs neither time nor memory until its bytes are
-  read. They are in the operating system's cache then, shared by all processes that map it, and stay
-  valid when the object is deleted. If the disk cannot read them any more, the process ends, as for
-  every program that maps files: map only caches that can be rebuilt, and check their checksums.
+- Mapping an object into memory, or only the start of a large one that has to be fetched. A mapped
+  object costs neither time nor memory until its bytes are read. They are in the operating system's
+  cache then, shared by all processes that map it, and stay valid when the object is deleted. If the
+  disk cannot read them any more, the process ends, as for every program that maps files: map only
+  caches that can be rebuilt, and check their checksums.
 - Storing a file in pieces, without joining them in memory first. Data files are large, are written
   once under a unique name, and are never compared by tag: the store returns none.
 
@@ -142,6 +143,18 @@ def map_object(store: ObjectStore, path: str) -> pa.Buffer:
 
 
 @runtime_checkable
+class MapsStarts(Protocol):
+    """A store that fetches what it maps, so that the start of a large object is cheaper."""
+
+    def map_start(self, path: str, *, length: int, wants_whole: bool) -> memoryview:
+        """Return at least the first `length` bytes, unless the object is shorter.
+
+        It is the whole object where that costs no memory, and it is wanted or nearby.
+        """
+        ...
+
+
+@runtime_checkable
 class TakesPieces(Protocol):
     """A store that writes an object piece by piece."""
 
@@ -165,6 +178,8 @@ class RequestCount:
     requests: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
+    cost: float = 0.0
+    """What they cost by the storage option `prices`, in its currency; US dollars by default."""
 
 
 @runtime_checkable
@@ -174,6 +189,11 @@ class CountsRequests(Protocol):
     def requests(self) -> Mapping[str, RequestCount]:
         """Return the requests since the store was opened, by kind; repeated ones count again."""
         ...
+
+
+def requests_of(store: ObjectStore) -> Mapping[str, RequestCount]:
+    """Return the requests of a bucket; none for a store that takes no requests."""
+    return store.requests() if isinstance(store, CountsRequests) else {}
 
 
 class AppendFile(Protocol):

@@ -21,6 +21,7 @@ can leave one, which may be deleted at any time.
 """
 
 import importlib
+import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +42,8 @@ from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore, named_memory_store
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import check_path
+
+logger = logging.getLogger(__name__)
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
 _HALF_URL: Final = re.compile(r"(?:s3|s3a|gs|az|abfss?|memory|https?):", re.IGNORECASE)
@@ -175,11 +178,17 @@ def _open_cloud(
     # By name: the client is an extra, and is loaded only for buckets.
     cloud_store = importlib.import_module("neve.storage.cloud_store")
     store = cloud_store.open_cloud(bucket, prefix=prefix, options=options, clock=clock, ids=ids)
-    directory, limit = options.cache_directory, options.cache_bytes
+    directory, limit, prices = options.cache_directory, options.cache_bytes, options.prices
     if directory is None:
-        return CachedStore(store, MemoryStore(), bytes_max=limit or MEMORY_BYTES)
-    copies = LocalStore(directory, clock=clock, ids=ids)
-    return CachedStore(store, copies, bytes_max=limit or DIRECTORY_BYTES)
+        return CachedStore(store, MemoryStore(), bytes_max=limit or MEMORY_BYTES, prices=prices)
+    try:
+        copies = LocalStore(directory, clock=clock, ids=ids)
+    except NeveError as error:
+        # STORAGE-52: a broken cache costs requests, never an answer.
+        logger.warning("could not open the directory of copies path=%s cause=%s", directory, error)
+        limit = min(limit or MEMORY_BYTES, MEMORY_BYTES)
+        return CachedStore(store, MemoryStore(), bytes_max=limit, prices=prices)
+    return CachedStore(store, copies, bytes_max=limit or DIRECTORY_BYTES, prices=prices)
 
 
 _HINT = "Use a store with conditional writes, such as S3, or a directory on a local disk"

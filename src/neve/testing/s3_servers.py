@@ -24,7 +24,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +100,12 @@ class _Answer:
     body: Sequence[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    operations: frozenset[Operation]
+    answer: _Answer
+
+
 class LockedMoto:
     """A WSGI application: moto under a lock, failing by plan."""
 
@@ -112,6 +118,7 @@ class LockedMoto:
         self._plan = FaultPlan()
         self._before_call: Callable[[StoreCall], None] | None = None
         self._late: list[tuple[WSGIEnvironment, bytes]] = []
+        self._refusal: _Refusal | None = None
         self._requests: list[S3Request] = []
 
     @property
@@ -140,14 +147,26 @@ class LockedMoto:
             self._before_call = before_call
             self._late.clear()
             self._requests.clear()
+            self._refusal = None
+
+    def refuse(self, status: str, code: str, *, operations: Collection[Operation]) -> None:
+        """Refuse these requests for objects until the next plan, with a status and S3's code."""
+        body = f"<Error><Code>{code}</Code></Error>".encode()
+        with self._lock:
+            self._refusal = _Refusal(frozenset(operations), _failure(status, body))
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request, or drop its connection."""
         # Read all of it, so that a dropped connection leaves no unread bytes.
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         fault = self._fault(environ, body)
+        asked = _operation(environ, body)
         with self._lock:
-            answer = self._answer_locked(fault, environ, body)
+            refusal = self._refusal
+            if refusal is not None and asked is not None and asked[0] in refusal.operations:
+                answer: _Answer | None = refusal.answer
+            else:
+                answer = self._answer_locked(fault, environ, body)
         if answer is None:
             connection: socket.socket = environ["werkzeug.socket"]
             if fault is Fault.TIMEOUT:

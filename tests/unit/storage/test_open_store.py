@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 
 from neve.errors import InvalidArgument, NotFound, Unavailable
-from neve.storage.cloud_options import Listing, S3Options, parse_s3_options
+from neve.storage.cloud_options import (
+    Listing,
+    RequestPrices,
+    S3Options,
+    parse_s3_options,
+)
 from neve.storage.cloud_store import CloudStore
 from neve.storage.file_cache import origin_of
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
-from neve.storage.object_store import ObjectInfo
+from neve.storage.object_store import ObjectInfo, RequestCount
 from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
 from neve.testing.faulty_store import Fault, FaultyStore, Operation, PlannedFault
 from neve.testing.simulated_clock import SeededIds
@@ -432,3 +437,35 @@ def test_a_store_that_lists_by_directory_is_refused() -> None:
 
     assert "listing=unordered" in str(refusal.value)
     assert list(store.list("")) == []
+
+
+class TestPrices:
+    def test_prices_left_out_are_those_of_s3(self) -> None:
+        prices = parse_s3_options({"prices": '{"put": 7, "gib_received": 0.5}'}).prices
+        assert (prices.put, prices.gib_received, prices.get) == (7, 0.5, 0.4)
+
+    def test_a_request_costs_its_price_and_that_of_its_bytes(self) -> None:
+        prices = RequestPrices(get=2.0, gib_received=3.0)
+        count = RequestCount(requests=500_000, bytes_received=1 << 30)
+        assert prices.priced("get_range", count).cost == 4.0
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "no-such-file.json",
+            "/",
+            "{",
+            "[]",
+            '{"puts": 1}',
+            '{"put": -1}',
+            '{"put": "1"}',
+            '{"put": NaN}',
+            '{"put": Infinity}',
+            '{"put": true}',
+            '{"put": ' + "[" * 100_000,
+        ],
+    )
+    def test_what_is_not_a_table_of_prices_is_refused(self, text: str) -> None:
+        with pytest.raises(InvalidArgument, match="prices") as refusal:
+            parse_s3_options({"prices": text})
+        assert "gib_sent" in str(refusal.value.hint)

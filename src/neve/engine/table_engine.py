@@ -36,6 +36,7 @@ from neve.engine.snapshot import CurrentView, LostFiles, Snapshot, SnapshotOrigi
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import (
     Upkeep,
+    forget_decisions,
     refuse_overtaken,
     remove_old_epochs,
     sweep_leftovers,
@@ -67,8 +68,9 @@ from neve.table.table_context import TableContext, TableParts
 from neve.table.table_files import TableFiles
 from neve.table.table_view import Row, TableView
 from neve.wal.durability import LogOwner
+from neve.wal.log_options import LogPlace, LogTools
 from neve.wal.replay import RecoveryMode, ReplayReport
-from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ class TableEngine:
             may_write=not read_only,
         )
         self.upkeep = Upkeep(parts)
-        self._lost = LostFiles(parts)
+        self.lost = LostFiles(parts)
         self._refreshing = Lock()
         # Read without a lock: replaced as a whole.
         self._closed: Closed | None = None
@@ -139,6 +141,7 @@ class TableEngine:
                 self._writer.start_background(
                     (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
+        self.opened_at = self.current.sequence
         self.parts.report(
             EventKind.OPENED,
             version=self.current.view.version,
@@ -164,7 +167,7 @@ class TableEngine:
             self.refresh()
         except InvalidArgument:
             pass  # overwritten rows were dropped after the sequence was taken
-        with self._held_memory() as (view, sequence), self._lost.explained(view.version):
+        with self._held_memory() as (view, sequence), self.lost.explained(view.version):
             return self.as_seen(view).get_at(encoded, sequence)
 
     def get_many(
@@ -189,7 +192,7 @@ class TableEngine:
             return read()
         except NotFound:
             self.refresh()
-            with self._lost.explained(self.current.view.version):
+            with self.lost.explained(self.current.view.version):
                 return read()
 
     @contextmanager
@@ -235,7 +238,7 @@ class TableEngine:
                 request,
                 sequence=sequence,
                 check=check,
-                pin=lambda: self._pinned_run(view.version),
+                pin=lambda: self.pinned_run(view.version),
             )
         finally:
             self.unpin_view(view, sequence)
@@ -248,7 +251,7 @@ class TableEngine:
             sequence,
             origin,
             lease=self.leases.lease_of(view.version),
-            lost=self._lost,
+            lost=self.lost,
             release=lambda: self.unpin_view(view, sequence),
         )
 
@@ -261,7 +264,7 @@ class TableEngine:
             0,
             origin,
             lease=lease,
-            lost=self._lost,
+            lost=self.lost,
             release=lambda: self.leases.unpin(version.number),
         )
 
@@ -406,10 +409,13 @@ class TableEngine:
                 tools=LogTools(clock=parts.clock, ids=parts.ids, recorder=parts.recorder),
             )
             remove_old_epochs(parts, below=epoch)
+            forget_decisions(parts, snapshot.head.flushed_sequence)
             if recovered.is_nothing_above(snapshot.head):
                 log.truncate_below(log.active_log_number)
             view = TableView(recovered.memtables, files, context)
-            self.current = CurrentView(view, recovered.next_sequence - 1)
+            self.current = CurrentView(
+                view, recovered.next_sequence - 1, kept_bytes=options.transaction_bytes
+            )
             buffer = WriteBuffer(log, self.current, memtable_bytes=options.memtable_bytes)
             if buffer.is_long:
                 buffer.roll()
@@ -480,7 +486,8 @@ class TableEngine:
             files = self.files.file_set(snapshot.version, before=known)
             recovered = self._recover(snapshot, context, files, by_log=True)
             # A flush in between may have removed rows from the logs that the Version lacks.
-            if recovered.next_sequence <= self.parts.versions.head().flushed_sequence:
+            flushed = self.parts.versions.head().flushed_sequence
+            if recovered.next_sequence <= flushed or 0 < recovered.dropped_through <= flushed:
                 return None
             view = TableView(recovered.memtables, files, context)
             self._follower = Follower(recovered, snapshot.head, self.files, self.parts.paths)
@@ -506,8 +513,9 @@ class TableEngine:
         return True
 
     @contextmanager
-    def _pinned_run(self, version: int) -> Iterator[HeldLease | None]:
-        with self._lost.explained(version), self.leases.pinned(version) as lease:
+    def pinned_run(self, version: int) -> Iterator[HeldLease | None]:
+        """Keep the files of a Version while a scan runs."""
+        with self.lost.explained(version), self.leases.pinned(version) as lease:
             yield lease
 
     @contextmanager

@@ -20,10 +20,10 @@ from neve.storage.local_store import LocalStore
 from neve.storage.posix_disk import PosixDisk
 from neve.storage.table_paths import TablePaths, log_number
 from neve.wal.batch_codec import LoggedBatch, encode_put, frame_batch
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, SyncPolicy
 from neve.wal.record_format import RECYCLABLE_HEADER_BYTES
 from neve.wal.replay import LogFile, Replay
-from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 _PATHS: Final = TablePaths("bench")
 _EPOCH: Final = 1

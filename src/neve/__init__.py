@@ -65,6 +65,7 @@ __all__ = [
     "TableOptions",
     "TableSchema",
     "TableStats",
+    "Transaction",
     "Unavailable",
     "VerifyReport",
     "__version__",
@@ -89,6 +90,7 @@ _HOMES: Final = {
     "TableOptions": ("neve.engine.table_options", "TableOptions"),
     "TableSchema": ("neve.model.schema", "TableSchema"),
     "TableStats": ("neve.catalog.table", "TableStats"),
+    "Transaction": ("neve.catalog.transaction", "Transaction"),
     "VerifyReport": ("neve.engine.verification", "VerifyReport"),
     "col": ("neve.model.predicate", "col"),
 }

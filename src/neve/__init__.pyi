@@ -5,6 +5,7 @@ from neve import cdc as cdc
 from neve.catalog.evolution import Evolution
 from neve.catalog.lake import Lake
 from neve.catalog.table import Table, TableStats
+from neve.catalog.transaction import Transaction
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot
 from neve.engine.table_options import TableOptions
@@ -85,6 +86,7 @@ __all__ = [
     "TableOptions",
     "TableSchema",
     "TableStats",
+    "Transaction",
     "Unavailable",
     "VerifyReport",
     "__version__",

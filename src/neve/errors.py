@@ -146,6 +146,7 @@ class Phrase(StrEnum):
         "Numbers of batches go up: go on after batch {last}, which `last_batch` returns. To start "
         "over, use another app_id"
     )
+    TRANSACT_AGAIN = "Begin the transaction again: it reads the rows that the table has now"
     LEAVE_COLUMNS_OUT = "Name the columns to write, or leave `columns` out to write whole rows"
 
 
@@ -259,7 +260,11 @@ class AlreadyExists(NeveError):
 
 
 class Conflict(NeveError):
-    """Another writer committed first; nothing of this commit was written."""
+    """Another writer committed first; nothing of this commit was written.
+
+    For a transaction, `table` is the name of a table that was changed, and `keys` are the first
+    keys of it.
+    """
 
     next_move = NextMove.TRY_AGAIN
 
@@ -268,11 +273,13 @@ class Conflict(NeveError):
         message: str,
         *,
         keys: tuple[str, ...] = (),
+        table: str | None = None,
         path: str | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(message, path=path, hint=hint)
         self.keys = keys
+        self.table = table
 
 
 class CatalogConflict(Conflict):

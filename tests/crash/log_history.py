@@ -25,9 +25,9 @@ from neve.storage.local_store import LocalStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.wal.batch_codec import encode_changes
 from neve.wal.durability import LogMark, LogOwner, MarkedLog
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
 from neve.wal.replay import LogFile, Replay
-from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 from tests.crash.disk_trouble import MortalDisk, ProcessKilled
 
 ROOT = "/disk/lakes/lake"

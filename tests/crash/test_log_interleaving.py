@@ -9,17 +9,19 @@ from neve.storage.local_store import LocalStore
 from neve.testing.interleaving import InterleavedDisk, Interleaving
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
 from neve.wal.replay import Replay
-from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 from tests.crash.log_history import ROOT, find_logs, log_path
 from tests.gates import Gate
-from tests.unit.wal.builders import put
+from tests.unit.wal.builders import Counting, KeyOf, put
 
 Record = Callable[[str], None]
 
-WRITERS = 4
+WRITERS = 3
+COUNTERS = 2
 APPENDS = 4
+ALL_APPENDS = (WRITERS + COUNTERS) * APPENDS
 
 
 class SharedLog:
@@ -29,6 +31,7 @@ class SharedLog:
         self.disk = SimulatedDisk(seed)
         self.interleaving = Interleaving(seed)
         self.acknowledged: dict[int, str] = {}
+        self.numbers: dict[str, int] = {}
         self.applied: list[int] = []
         store = self._store(InterleavedDisk(self.disk, self.interleaving))
         self.log = WriteAheadLog(
@@ -51,6 +54,8 @@ class SharedLog:
             f"writer {name}": lambda name=name: self._write(name)  # type: ignore[misc]
             for name in range(WRITERS)
         }
+        for name in range(COUNTERS):
+            actors[f"counter {name}"] = self._count
         actors["rotator"] = self._rotate
         for outcome in self.interleaving.run(actors).values():
             if outcome.error is not None and not isinstance(outcome.error, PowerCut | NeveError):
@@ -59,8 +64,16 @@ class SharedLog:
     def _write(self, name: int) -> None:
         for index in range(APPENDS):
             key = f"{name}-{index}"
-            sequence = self.log.append(put(key), apply=self.applied.append)
+            # Without its key, a decision of the same group waits for it.
+            written = KeyOf(key) if index % 2 else None
+            sequence = self.log.append(put(key), self.applied.append, written)
             self.acknowledged[sequence] = key
+
+    def _count(self) -> None:
+        for _ in range(APPENDS):
+            sequence = self.log.append_decided(Counting("n", self.numbers))
+            assert sequence is not None
+            self.acknowledged[sequence] = "n"
 
     def _rotate(self) -> None:
         for _ in range(2):
@@ -86,7 +99,8 @@ def test_interleaved_writers_lose_nothing_and_are_applied_in_order(scoreboard: R
         shared.run()
         gate.cases += 1
 
-        assert len(shared.acknowledged) == WRITERS * APPENDS
+        assert len(shared.acknowledged) == ALL_APPENDS
+        assert shared.numbers == {"n": COUNTERS * APPENDS}
         assert shared.applied == sorted(shared.applied)
         assert shared.recovered(shared.disk) == shared.acknowledged
 
@@ -130,4 +144,4 @@ def test_appends_that_wait_together_share_a_sync() -> None:
     shared.run()
 
     syncs = len([call for call in shared.disk.log if call.kind == "sync"]) - syncs_before
-    assert syncs < WRITERS * APPENDS
+    assert syncs < ALL_APPENDS

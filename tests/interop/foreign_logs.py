@@ -29,11 +29,11 @@ from neve.model.write_batch import Change, DeleteRow, PutRow, WriteBatch
 from neve.storage.memory_store import MemoryStore
 from neve.wal.batch_codec import encode_changes
 from neve.wal.foreign_replay import ForeignReplay
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, SyncPolicy
 from neve.wal.record_format import BLOCK_BYTES, Dialect
 from neve.wal.replay import LogFile, RecoveryMode
 from neve.wal.segment_reader import Record, SegmentEnd, SegmentReader
-from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 ANSWER_SECONDS: Final = 20.0
 FIRST_LOG: Final = 10

@@ -22,6 +22,7 @@ from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_table import OpenTable
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.sql_door import Frame, Parameters, SqlResult
+from neve.catalog.transaction import IsolationName, Transaction
 from neve.catalog.version_view import VersionStats
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.applied_changes import AppliedChanges, ChangeOptions, application_of
@@ -307,6 +308,15 @@ class Table(KeptInProcess):
         rows and deleting them.
         """
         return self._open.engine.delete_where(filter)
+
+    def transaction(self, isolation: IsolationName = "snapshot") -> Transaction:
+        """Begin a transaction of this table: `with table.transaction() as tx: …`.
+
+        It reads one moment and its own writes, and commits all of them or nothing when the block
+        ends. Raises Conflict when another writer changed its keys first; with
+        `isolation="serializable"` also when something that it read was changed.
+        """
+        return Transaction(self._open, isolation)
 
     # Reading
 

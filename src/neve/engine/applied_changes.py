@@ -30,9 +30,9 @@ import pyarrow.compute as pc
 from neve.engine.row_input import Rows, arrow_batches, batches_of
 from neve.engine.ruled_writes import RuledPath
 from neve.engine.table_engine import TableEngine
-from neve.engine.write_path import PreparedBatch, WritePath, key_batch
+from neve.engine.write_path import Decide, Decided, PreparedBatch, WritePath, key_batch
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
-from neve.keys.arrays import Positions, last_places
+from neve.keys.arrays import Positions, concat_keys, last_places
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.memtable.memtable import Memtable
@@ -273,7 +273,9 @@ class AppliedChanges:
             kept = path.winners(feed)
             return path.write_of(kept, application)
 
-        sequence = engine.once_more(lambda: engine.writer.write(decide))
+        # The number of a batch depends on every write before it.
+        write: Decide = decide if application is not None else Decided(decide, feed.all_keys)
+        sequence = engine.once_more(lambda: engine.writer.write(write))
         if kept is None:
             return ApplyOutcome(sequence=engine.current.sequence, is_repeat=is_repeat)
         return ApplyOutcome(
@@ -394,7 +396,8 @@ def prepare(
             last = sequence + len(upsert_keys) + len(delete_keys)
             memtable.note_applied(last, *application)
 
-    return PreparedBatch(path.encoded(logged), apply), len(upsert_keys), len(delete_keys)
+    keys = concat_keys([upsert_keys, delete_keys])
+    return PreparedBatch(path.encoded(logged), apply, keys), len(upsert_keys), len(delete_keys)
 
 
 class _DictChanges:

@@ -4,7 +4,8 @@ put_if_absent      read the row of the key ──► none: log the row
 compare_and_put    read the row of the key ──► as expected: log the row
 partial upsert     read the rows of the keys ──► merge ──► log what was given
 
-No other write of this writer comes between. Another committer's Version counts once it is shown.
+No other write of the same keys comes between: the thread that commits a group of writes decides, so
+that conditional writes share syncs. Another committer's Version counts once it is shown.
 When another committer's clean-up has deleted a file of the view, the decision ends before anything
 is logged, and is made again on the newest Version.
 
@@ -30,12 +31,19 @@ from neve.engine.row_input import (
 )
 from neve.engine.ruled_writes import RuledPath, add_folded, needs_order, new_given
 from neve.engine.table_engine import TableEngine
-from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedBatch, PreparedWrite, WritePath
+from neve.engine.write_path import (
+    ATOMIC_BYTES_MAX,
+    Decided,
+    PreparedBatch,
+    PreparedWrite,
+    WritePath,
+)
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
 from neve.model.display import shown
+from neve.model.row_rules import Cutoff
 from neve.model.schema import Column
 from neve.model.write_batch import Change, PartialRows, UpsertRows, WriteBatch
 from neve.table.partial_merge import (
@@ -46,7 +54,7 @@ from neve.table.partial_merge import (
     widened,
 )
 from neve.table.row_changes import Winners
-from neve.table.table_view import Row
+from neve.table.table_view import Row, TableView
 from neve.wal.batch_codec import encode_changes
 
 
@@ -90,37 +98,47 @@ class ConditionalWrites:
 
     def _put_decided(self, row: Mapping[str, object], decision: "_Decision") -> int | None:
         writer, current = self._writer, self._engine.current
-        writer.path.checked_row(row)  # reports what is wrong with the row, whatever the table holds
+        # Reports what is wrong with the row, whatever the table holds.
+        known = writer.path, writer.path.checked_row(row)
 
         def decide() -> PreparedWrite | None:
             # Taken here: a schema change comes before this or after it.
             path = writer.path
-            checked = path.checked_row(row)
+            checked = known[1] if path is known[0] else path.checked_row(row)
             if not decision(self._engine.as_seen(current.view).get(checked.key), path):
                 return None
+            if not isinstance(path, RuledPath):
+                return checked
             write = path.put(row)
             return write() if callable(write) else write
 
-        return self._engine.once_more(lambda: writer.write(decide))
+        write = Decided(decide, known[1].written_keys())
+        return self._engine.once_more(lambda: writer.write(write))
 
     # Partial writes
 
     def upsert(self, rows: object, columns: object) -> int:
         """Write some columns of many rows; returns the last sequence number."""
         sequence = self._engine.current.sequence
-        way = _Narrowing(self._writer.path, columns)
-        for batch in _bounded(rows, way):
+        way = Narrowing(self._writer.path, columns)
+        for batch in way.bounded(rows):
             written = self._engine.once_more(partial(self._write, batch, way))
             sequence = sequence if written is None else written
         return sequence
 
     def check_upsert(self, rows: object, columns: object) -> None:
         """Check a partial upsert without writing it; raises the errors of `upsert`."""
-        way = _Narrowing(self._writer.path, columns)
-        for batch in _bounded(rows, way):
+        way = Narrowing(self._writer.path, columns)
+        for batch in way.bounded(rows):
             self._engine.once_more(partial(self._prepared, batch, way))
 
-    def _write(self, batch: pa.RecordBatch, way: "_Narrowing") -> int | None:
+    def _prepared(self, batch: pa.RecordBatch, way: "Narrowing") -> PreparedBatch | None:
+        current = self._engine.current
+        view = current.view
+        writes = PartialWrites(view, current.sequence, self._engine.as_seen(view).cutoff)
+        return writes.prepared(batch, way)
+
+    def _write(self, batch: pa.RecordBatch, way: "Narrowing") -> int | None:
         """Write one batch, all or nothing."""
 
         def decide() -> PreparedWrite | None:
@@ -128,13 +146,25 @@ class ConditionalWrites:
             if way.path.context is path.context:
                 return self._prepared(batch, way.along(path))
             # The schema has changed since the rows were checked.
-            other = _Narrowing(path, way.columns)
+            other = Narrowing(path, way.columns)
             narrowed = pa.Table.from_batches(other.batches(batch)).combine_chunks().to_batches()
             return self._prepared(narrowed[0], other)
 
-        return self._writer.write(decide)
+        keys = way.path.encode_keys(batch)
+        return self._writer.write(Decided(decide, keys, byte_count=batch.nbytes + 1))
 
-    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedBatch | None:
+
+class PartialWrites:
+    """Merges partial writes with the rows of a view, as of a sequence."""
+
+    def __init__(self, view: TableView, sequence: int, cutoff: Cutoff | None) -> None:
+        """Take the rows; `cutoff` says which of them have expired."""
+        self._view = view
+        self._sequence = sequence
+        self._cutoff = cutoff
+
+    def prepared(self, batch: pa.RecordBatch, way: "Narrowing") -> PreparedBatch | None:
+        """Return the write of a batch, all or nothing; None when no row of it counts."""
         keys = way.path.encode_keys(batch)
         if isinstance(way.path, RuledPath):
             rows, keys = way.path.admitted(batch, keys, way.schema)
@@ -160,15 +190,14 @@ class ConditionalWrites:
                 each.apply(memtable, sequence)
                 sequence += sum(change.row_count for change in each.logged)
 
-        return PreparedBatch(changes, apply)
+        return PreparedBatch(changes, apply, keys)
 
     def _pieces(
-        self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing"
+        self, batch: pa.RecordBatch, keys: KeyArray, way: "Narrowing"
     ) -> list[_MergedBatch]:
         """Merge rows with those of their keys; rows over expired ones are a piece of their own."""
-        view = self._engine.current.view
-        base, places = view.get_many(keys, self._engine.current.sequence)
-        cutoff = self._engine.as_seen(view).cutoff
+        base, places = self._view.get_many(keys, self._sequence)
+        cutoff = self._cutoff
         expired = np.empty(0, np.bool_) if cutoff is None else cutoff.expired_flags(base)
         if not expired.any():
             return [self._merged(batch, keys, base, places, way)]
@@ -188,9 +217,9 @@ class ConditionalWrites:
         keys: KeyArray,
         base: pa.Table,
         places: Places,
-        way: "_Narrowing",
+        way: "Narrowing",
     ) -> _MergedBatch:
-        view, schema = self._engine.current.view, way.path.context.schema
+        view, schema = self._view, way.path.context.schema
         required = required_columns(schema, way.field_ids)
         if required and len(places) < batch.num_rows:
             raise _without_required(required[0], way.path, keys, places)
@@ -207,13 +236,14 @@ class ConditionalWrites:
                 [logged],
                 lambda memtable, sequence: fold(memtable, sequence, rows, keys, given),
             )
-        known = given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version)
-        return _MergedBatch(
-            [logged],
-            lambda memtable, sequence: memtable.upsert_batch(sequence, keys, rows, given=known),
-        )
 
-    def _whole(self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing") -> _MergedBatch:
+        def apply(memtable: Memtable, sequence: int) -> None:
+            known = given_rows(memtable, keys, places, way.field_ids, version=view.version)
+            memtable.upsert_batch(sequence, keys, rows, given=known)
+
+        return _MergedBatch([logged], apply)
+
+    def _whole(self, batch: pa.RecordBatch, keys: KeyArray, way: "Narrowing") -> _MergedBatch:
         """Return rows that have no base, whatever is stored of their keys."""
         schema = way.path.context.schema
         required = required_columns(schema, way.field_ids)
@@ -238,7 +268,7 @@ class _Decision(Protocol):
     def __call__(self, found: Row | None, path: WritePath, /) -> bool: ...
 
 
-class _Narrowing:
+class Narrowing:
     """Checks rows of a partial write under one schema."""
 
     def __init__(self, path: WritePath, columns: object) -> None:
@@ -251,29 +281,28 @@ class _Narrowing:
         self._codec = path.narrowed_codec(given)
         self.schema = self._codec.schema
 
-    def along(self, path: WritePath) -> "_Narrowing":
+    def along(self, path: WritePath) -> "Narrowing":
         """Return the same under a newer partition spec."""
         if path is self.path:
             return self
-        return _Narrowing(path, self.columns)
+        return Narrowing(path, self.columns)
 
     def batches(self, rows: object) -> Iterator[pa.RecordBatch]:
         """Return the key and the named columns of rows."""
         return narrowed_batches(rows, self._codec, self.path.context.schema)
 
-
-def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
-    """Yield rows as batches of a bounded size; each is one write."""
-    batches: Iterable[pa.RecordBatch] = (each for each in way.batches(rows) if each.num_rows)
-    if not isinstance(rows, pa.RecordBatchReader):
-        # Check all before writing the first, and write as one batch those that fit.
-        checked = list(batches)
-        batches = pa.Table.from_batches(checked).combine_chunks().to_batches() if checked else []
-    for batch in batches:
-        count = max(1, -(-batch.nbytes // ATOMIC_BYTES_MAX))
-        size = -(-batch.num_rows // count)
-        for at in range(0, batch.num_rows, size):
-            yield batch.slice(at, size)
+    def bounded(self, rows: object) -> Iterator[pa.RecordBatch]:
+        """Yield rows as batches of a bounded size; each is one write."""
+        batches: Iterable[pa.RecordBatch] = (each for each in self.batches(rows) if each.num_rows)
+        if not isinstance(rows, pa.RecordBatchReader):
+            # Check all before writing the first, and write as one batch those that fit.
+            held = list(batches)
+            batches = pa.Table.from_batches(held).combine_chunks().to_batches() if held else []
+        for batch in batches:
+            count = max(1, -(-batch.nbytes // ATOMIC_BYTES_MAX))
+            size = -(-batch.num_rows // count)
+            for at in range(0, batch.num_rows, size):
+                yield batch.slice(at, size)
 
 
 def _is_same(found: Row, expected: Mapping[str, object], path: WritePath) -> bool:

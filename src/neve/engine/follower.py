@@ -122,9 +122,8 @@ class Follower:
         apply = BatchApply(view)
         while True:
             for logged in self._replay.read_on():
-                changes = logged.batch.changes
-                if type(changes[0]) is PartialRows:
-                    return None  # a partial write holds nothing else
+                if any(type(change) is PartialRows for change in logged.batch.changes):
+                    return None
                 apply(logged, from_sequence=self._sequence + 1)
                 self._sequence = logged.next_sequence - 1
             log = self._replay.last_log

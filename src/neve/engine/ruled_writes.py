@@ -1,8 +1,8 @@
 """RuledPath: writes of a table whose changes are compared by order columns, or folded.
 
 1. Check the rows as in every table; each change has its order columns.
-2. Decide, while no other write comes between. With order columns: look up the rows and the
-   remembered deletes of the keys, and drop changes that are older than what is there.
+2. Decide, while no other write of the same keys comes between. With order columns: look up the rows
+   and the remembered deletes of the keys, and drop changes that are older than what is there.
 3. Of the changes of one key keep the newest or, with merge functions, fold all of them; what came
    before a delete does not count.
 4. Log what is left as one batch: deletes with their order, then rows.
@@ -29,6 +29,7 @@ from neve.engine.snapshot import CurrentView
 from neve.engine.write_path import (
     ATOMIC_BYTES_MAX,
     Decide,
+    Decided,
     PreparedBatch,
     WritePath,
     key_batch,
@@ -115,7 +116,8 @@ class RuledPath(WritePath):
 
     def decided(self, changes: Changes) -> Decide:
         """Return what makes a write of changes, once no other write can come between."""
-        return lambda: self.prepared(changes)
+        size = changes.rows.nbytes + changes.deleted.nbytes + 1
+        return Decided(lambda: self.prepared(changes), changes.all_keys, byte_count=size)
 
     def prepared(self, changes: Changes) -> PreparedBatch | None:
         """Return the changes that win, as one write; None when there is nothing to write."""
@@ -211,7 +213,7 @@ class RuledPath(WritePath):
             write.apply(memtable, sequence)
             memtable.note_copies(sequence + len(kept.deleted), kept.keys)
 
-        return PreparedBatch(write.changes, apply)
+        return PreparedBatch(write.changes, apply, write.keys)
 
     def _in_both(
         self, memory: Sequence[Memtable], version: Version, shown: Version | None
@@ -244,7 +246,7 @@ class RuledPath(WritePath):
                 count = len(kept.deleted) + len(kept.keys)
                 memtable.note_applied(sequence + count, *application)
 
-        return PreparedBatch(self.encoded(logged), apply)
+        return PreparedBatch(self.encoded(logged), apply, concat_keys([kept.deleted, kept.keys]))
 
     def changes_of(self, kept: Winners) -> tuple[list[Change], Callable[[Memtable, int], None]]:
         """Return changes that win in the form of the log, and what applies them."""

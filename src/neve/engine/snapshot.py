@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.engine.background import end_forgotten
+from neve.engine.open_transactions import OpenTransactions
 from neve.engine.write_path import key_batch
 from neve.errors import Closed, Corruption, NotFound, Phrase, Wording
 from neve.keys.columns import KeyArray
@@ -247,7 +248,9 @@ def rows_in_order(
 class CurrentView:
     """Holds the newest view of a table; safe for many threads."""
 
-    def __init__(self, view: TableView, sequence: int) -> None:
+    def __init__(self, view: TableView, sequence: int, *, kept_bytes: int = 0) -> None:
+        """Begin; `kept_bytes` bound what is kept for open transactions."""
+        self.transactions = OpenTransactions(kept_bytes=kept_bytes)
         # Read without the lock: each is replaced as a whole.
         self.view = view
         self.sequence = sequence
@@ -284,6 +287,8 @@ class CurrentView:
         `is_own`: the live writer committed it, with its own rows or no new ones. If it also follows
         the current Version, no other process has written in between.
         """
+        if flushed is not None:
+            self.transactions.keep(flushed)
         with self._lock:
             view = self.view
             is_newer = version.number > view.version

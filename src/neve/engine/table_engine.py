@@ -67,8 +67,9 @@ from neve.table.table_context import TableContext, TableParts
 from neve.table.table_files import TableFiles
 from neve.table.table_view import Row, TableView
 from neve.wal.durability import LogOwner
+from neve.wal.log_options import LogPlace, LogTools
 from neve.wal.replay import RecoveryMode, ReplayReport
-from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class TableEngine:
             may_write=not read_only,
         )
         self.upkeep = Upkeep(parts)
-        self._lost = LostFiles(parts)
+        self.lost = LostFiles(parts)
         self._refreshing = Lock()
         # Read without a lock: replaced as a whole.
         self._closed: Closed | None = None
@@ -164,7 +165,7 @@ class TableEngine:
             self.refresh()
         except InvalidArgument:
             pass  # overwritten rows were dropped after the sequence was taken
-        with self._held_memory() as (view, sequence), self._lost.explained(view.version):
+        with self._held_memory() as (view, sequence), self.lost.explained(view.version):
             return self.as_seen(view).get_at(encoded, sequence)
 
     def get_many(
@@ -189,7 +190,7 @@ class TableEngine:
             return read()
         except NotFound:
             self.refresh()
-            with self._lost.explained(self.current.view.version):
+            with self.lost.explained(self.current.view.version):
                 return read()
 
     @contextmanager
@@ -235,7 +236,7 @@ class TableEngine:
                 request,
                 sequence=sequence,
                 check=check,
-                pin=lambda: self._pinned_run(view.version),
+                pin=lambda: self.pinned_run(view.version),
             )
         finally:
             self.unpin_view(view, sequence)
@@ -248,7 +249,7 @@ class TableEngine:
             sequence,
             origin,
             lease=self.leases.lease_of(view.version),
-            lost=self._lost,
+            lost=self.lost,
             release=lambda: self.unpin_view(view, sequence),
         )
 
@@ -261,7 +262,7 @@ class TableEngine:
             0,
             origin,
             lease=lease,
-            lost=self._lost,
+            lost=self.lost,
             release=lambda: self.leases.unpin(version.number),
         )
 
@@ -409,7 +410,9 @@ class TableEngine:
             if recovered.is_nothing_above(snapshot.head):
                 log.truncate_below(log.active_log_number)
             view = TableView(recovered.memtables, files, context)
-            self.current = CurrentView(view, recovered.next_sequence - 1)
+            self.current = CurrentView(
+                view, recovered.next_sequence - 1, kept_bytes=options.transaction_bytes
+            )
             buffer = WriteBuffer(log, self.current, memtable_bytes=options.memtable_bytes)
             if buffer.is_long:
                 buffer.roll()
@@ -506,8 +509,9 @@ class TableEngine:
         return True
 
     @contextmanager
-    def _pinned_run(self, version: int) -> Iterator[HeldLease | None]:
-        with self._lost.explained(version), self.leases.pinned(version) as lease:
+    def pinned_run(self, version: int) -> Iterator[HeldLease | None]:
+        """Keep the files of a Version while a scan runs."""
+        with self.lost.explained(version), self.leases.pinned(version) as lease:
             yield lease
 
     @contextmanager

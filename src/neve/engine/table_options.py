@@ -53,6 +53,9 @@ class TableOptions:
         memtable_bytes         Rows in memory are flushed to a data file when they take this much.
         frozen_memtables       Full memtables that may wait for their flush; with more, writers
                                wait.
+        transaction_bytes      Flushed rows that are kept in memory while a transaction is open, to
+                               find conflicts. Beyond this, a transaction that began before them
+                               cannot be committed.
         flush_seconds          With `background`: rows are flushed, and so seen by other engines, at
                                most about this long after they were written; None waits until
                                memory is full.
@@ -95,6 +98,7 @@ class TableOptions:
     ) = RecoveryMode.TOLERATE_TORN_TAIL
     memtable_bytes: int = 64 << 20
     frozen_memtables: int = 2
+    transaction_bytes: int = 256 << 20
     flush_seconds: float | None = None
     flush_on_close: bool = False
     background: bool = True
@@ -137,6 +141,7 @@ class TableOptions:
         self._check_whole("memtable_bytes", MEMTABLE_BYTES_MIN)
         for name in (
             "frozen_memtables",
+            "transaction_bytes",
             "cache_bytes",
             "compaction_threads",
             "compaction_task_rows",

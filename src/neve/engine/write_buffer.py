@@ -4,7 +4,7 @@
 
     active memtable full ──► rotate the log ──► freeze ──► the next one is active
 
-One row, a batch and a conditional write all take this path.
+One row, a batch, a conditional write and a transaction all take this path.
 
 A memtable that is full of overwritten rows drops them and continues, but not forever: its logs hold
 all of them, and are only deleted when it is flushed.
@@ -13,15 +13,16 @@ BUFFER-1  A memtable is frozen while no batch can be applied, so none is split b
 BUFFER-2  Memtables are flushed in the order in which they were frozen.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Lock
 from typing import Final
 
 from neve.engine.snapshot import CurrentView
-from neve.engine.write_path import Decide, PreparedWrite
+from neve.engine.write_path import Decide, Decided, PreparedWrite
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import WalSegmentRef, joined_segments
 from neve.table.table_context import TableContext
+from neve.wal.append_outcome import NOT_YET, NotYet, Unapplied
 from neve.wal.batch_codec import EncodedChanges
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -71,12 +72,16 @@ class WriteBuffer:
     def write(self, write: PreparedWrite | Decide) -> int | None:
         """Log and apply a write; returns its last sequence number, or None without a write.
 
-        A function is called when every earlier write is visible, and returns the write, or None to
-        write nothing; no other write comes between.
+        A function is called when every earlier write is visible, or for `Decided` every one of its
+        keys. It returns the write, or None to write nothing; no other write comes between.
         """
         made: PreparedWrite | None
         changes: EncodedChanges | Callable[[], EncodedChanges | None]
         if callable(write):
+            if isinstance(write, Decided):
+                decision = _GroupDecision(write, self.apply)
+                self.log.append_decided(decision)
+                return decision.last
 
             def decide() -> EncodedChanges | None:
                 nonlocal made
@@ -91,11 +96,16 @@ class WriteBuffer:
         def apply(sequence: int) -> None:
             nonlocal last
             assert made is not None
-            active = self._active
-            last = self._current.sequence = made.apply_to(active, sequence)
-            self.is_full = active.byte_count >= self._memtable_bytes
+            last = self.apply(made, sequence)
 
-        self.log.append(changes, apply)
+        self.log.append(changes, apply, made)
+        return last
+
+    def apply(self, write: PreparedWrite, sequence: int) -> int:
+        """Make a logged write visible; only in the order of the log. Return its last sequence."""
+        active = self._active
+        last = self._current.sequence = write.apply_to(active, sequence)
+        self.is_full = active.byte_count >= self._memtable_bytes
         return last
 
     def roll_if_full(self) -> bool:
@@ -150,3 +160,37 @@ class WriteBuffer:
         self._active.since_version = self._current.view.version
         self.is_full = False
         self._current.push_memtable(self._active)
+
+
+class _GroupDecision:
+    """A write that the thread which commits its group makes and applies."""
+
+    __slots__ = ("_apply", "_made", "_write", "last")
+
+    def __init__(self, write: Decided, apply: Callable[[PreparedWrite, int], int]) -> None:
+        self._write = write
+        self._apply = apply
+        self._made: PreparedWrite | None = None
+        self.last: int | None = None
+        """Its last sequence number, once it is applied."""
+
+    @property
+    def byte_count(self) -> int:
+        """About how many bytes it adds to its group."""
+        return self._write.byte_count
+
+    def written_keys(self) -> Collection[bytes] | None:
+        """Return the keys that it writes."""
+        return () if self._made is None else self._made.written_keys()
+
+    def decide(self, unapplied: Unapplied) -> EncodedChanges | NotYet | None:
+        """Make the write."""
+        if not self._write.may_decide(unapplied):
+            return NOT_YET
+        self._made = self._write()
+        return None if self._made is None else self._made.changes
+
+    def apply(self, sequence: int) -> None:
+        """Show the write."""
+        assert self._made is not None
+        self.last = self._apply(self._made, sequence)

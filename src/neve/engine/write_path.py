@@ -6,13 +6,14 @@ A prepared write can certainly be flushed: its types, key, partition and size we
 Nothing is logged before the whole batch has passed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 
 from neve.engine.row_input import ArrowStream, batches_of, imported_table, narrowed_codec
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KEY_BYTES_MAX, KeyArray, KeyColumn, value_codec
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
@@ -22,17 +23,31 @@ from neve.model.schema import Column
 from neve.model.write_batch import Change, DeleteRow, DeleteRows, UpsertRows, WriteBatch
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_context import TableContext
+from neve.wal.append_outcome import Unapplied
 from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
 
 ATOMIC_BYTES_MAX: Final = 128 << 20
 """Rows of one call are one batch up to about this many bytes, and several in order above it."""
 
 _NARROWED_MAX: Final = 64
+_LISTED_MAX: Final = 4_096
+_DECIDED_BYTES: Final = 256
 
 _new: Final = tuple.__new__  # a named tuple's own call costs twice as much
 
 # Python values that an Arrow array takes without converting them.
 _EXACT_TYPES: Final = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
+
+
+Keys = KeyArray | Collection[bytes]
+"""Encoded keys, as Arrow or one by one."""
+
+
+def _listed(keys: Keys | None) -> Collection[bytes] | None:
+    """Return keys one by one; None when they are too many for that, or unknown."""
+    if keys is None or len(keys) > _LISTED_MAX:
+        return None
+    return key_objects(keys) if isinstance(keys, pa.Array) else keys
 
 
 class PreparedRow(NamedTuple):
@@ -47,23 +62,56 @@ class PreparedRow(NamedTuple):
         memtable.put(sequence, self.key, self.value)
         return sequence
 
+    def written_keys(self) -> Collection[bytes]:
+        """Return its key."""
+        return (self.key,)
+
 
 class PreparedBatch(NamedTuple):
     """Changes that passed every check, and are applied together."""
 
     changes: EncodedChanges
     apply: Callable[[Memtable, int], None]
+    keys: Keys | None = None
+    """Keys of the changes; None when no one needs to know them."""
 
     def apply_to(self, memtable: Memtable, first_sequence: int) -> int:
         """Apply them to a memtable; returns their last sequence number."""
         self.apply(memtable, first_sequence)
         return first_sequence + self.changes.row_count - 1
 
+    def written_keys(self) -> Collection[bytes] | None:
+        """Return its keys; None when they are too many to list."""
+        return _listed(self.keys)
+
 
 PreparedWrite = PreparedRow | PreparedBatch
 
 Decide = Callable[[], PreparedWrite | None]
 """Makes a write from the rows that it finds, while no other comes between; None: no write."""
+
+
+class Decided:
+    """A Decide that reads only rows of some keys, so that it can share a sync with other writes."""
+
+    __slots__ = ("_keys", "_make", "byte_count")
+
+    def __init__(self, make: Decide, keys: Keys, *, byte_count: int = _DECIDED_BYTES) -> None:
+        self._make = make
+        self._keys = keys
+        self.byte_count = byte_count
+        """About what it adds to the log."""
+
+    def __call__(self) -> PreparedWrite | None:
+        """Make the write."""
+        return self._make()
+
+    def may_decide(self, unapplied: Unapplied) -> bool:
+        """Return whether it depends on none of the writes that are not applied yet."""
+        if not unapplied:
+            return True
+        keys = _listed(self._keys)
+        return keys is not None and unapplied.keys().isdisjoint(keys)
 
 
 class WritePath:
@@ -134,6 +182,7 @@ class WritePath:
         return PreparedBatch(
             self.encoded([DeleteRow(encoded)]),
             lambda memtable, sequence: memtable.delete(sequence, encoded),
+            (encoded,),
         )
 
     def checked_keys(self, keys: object) -> PreparedWrite | None:
@@ -149,6 +198,7 @@ class WritePath:
         return PreparedBatch(
             self.encoded([DeleteRows(batch)]),
             lambda memtable, sequence: memtable.delete_batch(sequence, encoded),
+            encoded,
         )
 
     def encode_keys(self, batch: pa.RecordBatch) -> KeyArray:
@@ -187,7 +237,11 @@ class WritePath:
                 apply_rows(memtable, sequence)
                 sequence += count
 
-        return PreparedBatch(self.encoded([UpsertRows(rows) for rows, _ in group]), apply)
+        return PreparedBatch(
+            self.encoded([UpsertRows(rows) for rows, _ in group]),
+            apply,
+            concat_keys([keys for _, keys in group]),
+        )
 
     def upserted(self, rows: pa.RecordBatch, keys: KeyArray) -> Callable[[Memtable, int], None]:
         """Return what applies rows of this schema to a memtable."""

@@ -127,6 +127,15 @@ class BatchJournal:
         batch = self._batch_of(position)
         return batch.first_sequence + position - batch.first_position
 
+    def position_after(self, sequence: int) -> int:
+        """Return the position of the first change above a sequence."""
+        at = bisect_right(self._first_sequences, sequence) - 1
+        if at < 0:
+            return 0
+        batch = self.batches[at]
+        last = min(sequence, batch.last_sequence)
+        return batch.first_position + last - batch.first_sequence + 1
+
     def by_batch(self, positions: Positions) -> Iterator[tuple[KeyedBatch, Positions]]:
         """Yield the batches of positions, and which of the positions are in each."""
         if not len(positions):
@@ -139,14 +148,9 @@ class BatchJournal:
 
     def _end_of(self, sequence: int, index: BatchIndex) -> int | None:
         """Return the position after the last change up to a sequence; None for all."""
-        at = bisect_right(self._first_sequences, sequence, hi=index.batch_count) - 1
-        if at < 0:
-            return 0
-        batch = self.batches[at]
-        if at == index.batch_count - 1 and sequence >= batch.last_sequence:
+        if not index.batch_count or sequence >= self.batches[index.batch_count - 1].last_sequence:
             return None
-        last = min(sequence, batch.last_sequence)
-        return batch.first_position + last - batch.first_sequence + 1
+        return self.position_after(sequence)
 
     def _current_index(self) -> BatchIndex:
         index = self._index

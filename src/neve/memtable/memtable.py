@@ -21,7 +21,8 @@ One writer at a time, any number of readers, no lock between them:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from threading import Lock
 from typing import Final, NamedTuple, cast
 
@@ -38,6 +39,7 @@ from neve.memtable.found_row import DELETED, BatchRow, Deleted, Found, GivenColu
 from neve.memtable.memtable_view import MemtableView, RowChange, visible_change
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
+from neve.model.write_batch import SEQUENCE_MAX
 
 # Memory of Python objects around a change: the headers of two byte strings, a tuple, a number,
 # and for the first change of a key its share of the dict.
@@ -46,6 +48,8 @@ _OVERWRITE_BYTES: Final = 184
 # Memory of Arrow objects around the buffers of a batch.
 _BATCH_BYTES: Final = 1024
 _COLUMN_BYTES: Final = 512
+# Fewer keys are looked up one by one.
+_FEW_KEYS: Final = 64
 
 
 class FoundMany(NamedTuple):
@@ -57,6 +61,14 @@ class FoundMany(NamedTuple):
     """In batches; -1 for none."""
     by_batch: Callable[[Positions], Iterator[tuple[KeyedBatch, Positions]]]
     """Yields the batches of positions, and which of them are in each."""
+
+
+class MemtableMark(NamedTuple):
+    """How much a memtable held at one moment."""
+
+    row_count: int
+    overwritten: list[bytes]
+    overwritten_count: int
 
 
 class Memtable:
@@ -79,6 +91,7 @@ class Memtable:
         "byte_count",
         "copies",
         "deleted_orders",
+        "encoder",
         "is_frozen",
         "row_readers",
         "since_version",
@@ -90,25 +103,26 @@ class Memtable:
         # fixed at construction
         self._schema: Final = schema
         self._codec: Final = codec
+        self.encoder: Final = encoder
         self._width: Final = encoder.width
         self._first_sequence: Final = first_sequence
         # changed by the writer, each by one step; read by anyone
         self.byte_count = 0
         self.is_frozen = False
-        self._rows: Final[dict[bytes, RowChange]] = {}
-        self._journal: Final = BatchJournal(encoder.width)
+        self._rows: dict[bytes, RowChange] = {}
+        self._journal = BatchJournal(encoder.width)
         self._accepted = first_sequence - 1
         self._view: MemtableView | None = None
         self.applied: dict[str, int] = {}
         """The last batch of each application whose rows are here; replaced whole."""
-        self.deleted_orders: Final[dict[bytes, bytes]] = {}
+        self.deleted_orders: dict[bytes, bytes] = {}
         """By key, how new its last delete is, in a table with an order; used by the writer only."""
         self.copies: Final[dict[bytes, int]] = {}
         """By key, the sequence of a row that is a copy of one in files; used by the writer only."""
         self.since_version = 0
         """The Version that was shown when it began: its rows were compared with that one."""
         # filled by readers, each by one step: readers of single rows of a batch, by its identity
-        self.row_readers: Final[dict[int, Callable[[int], dict[str, object]]]] = {}
+        self.row_readers: dict[int, Callable[[int], dict[str, object]]] = {}
         # used by the writer only: a key for each change that a newer one hides
         self._overwritten: list[bytes] = []
         # written under _pin_lock, read without it
@@ -376,6 +390,52 @@ class Memtable:
         self.byte_count -= freed
         return freed
 
+    def mark(self) -> "MemtableMark":
+        """Return how much it holds, for `keys_after`."""
+        overwritten = self._overwritten
+        return MemtableMark(len(self._rows), overwritten, len(overwritten))
+
+    def changed_after(self, keys: Collection[bytes], sequence: int) -> list[bytes]:
+        """Return those of some keys whose newest change is above a sequence."""
+        rows, batches = self._rows, self._journal.batches
+        # A loop over the keys: each is one dict lookup.
+        found = [key for key in keys if (change := rows.get(key)) and change[0] > sequence]
+        if not batches or batches[-1].last_sequence <= sequence:
+            return found
+        if len(keys) <= _FEW_KEYS:
+            find = self._journal.find
+            return found + [key for key in keys if (hit := find(key)) and hit[0] > sequence]
+        listed = list(keys)
+        kind = pa.binary() if self._width is None else pa.binary(self._width)
+        positions = self._journal.find_many(cast("KeyArray", pa.array(listed, kind)), SEQUENCE_MAX)
+        hits = np.flatnonzero(positions >= self._journal.position_after(sequence))
+        return found + [listed[place] for place in hits.tolist()]
+
+    def keys_after(self, mark: "MemtableMark | None", sequence: int) -> list[bytes]:
+        """Return the keys that were changed above a sequence; for the writer only.
+
+        `mark` was taken before that sequence; None looks at everything.
+        """
+        rows = self._rows
+        asked: Iterable[bytes] = rows
+        # What is reclaimed has another list, without some of the keys.
+        if mark is not None and mark.overwritten is self._overwritten:
+            added = islice(reversed(rows), len(rows) - mark.row_count)
+            asked = chain(added, mark.overwritten[mark.overwritten_count :])
+        found = [key for key in asked if rows[key][0] > sequence]
+        for batch in reversed(self._journal.batches):
+            if batch.last_sequence <= sequence:
+                break
+            found += key_objects(batch.keys.slice(max(0, sequence + 1 - batch.first_sequence)))
+        return found
+
+    def as_of(self, sequence: int) -> "Memtable":
+        """Return it as it is at a sequence that the caller has pinned, whatever is written later.
+
+        A reader of this may ask for any sequence: what came later is not there.
+        """
+        return _MemtableAt(self, sequence)
+
     def freeze(self) -> None:
         """Refuse writes from now on."""
         self.is_frozen = True
@@ -421,6 +481,41 @@ class Memtable:
             f"sequence {sequence} is written after sequence {self._accepted}",
             hint="Apply changes in the order of their sequences",
         )
+
+
+class _MemtableAt(Memtable):
+    """A memtable without what was written after a sequence; only for reading.
+
+    It shares everything that grows with the memtable, and has its own mark of what was reclaimed:
+    nothing, because its sequence is pinned.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, memtable: Memtable, sequence: int) -> None:
+        super().__init__(
+            memtable.schema,
+            memtable.codec,
+            memtable.encoder,
+            first_sequence=memtable.first_sequence,
+        )
+        self._rows = memtable._rows  # noqa: SLF001 - another memtable
+        self._journal = memtable._journal  # noqa: SLF001
+        self._accepted = min(sequence, memtable._accepted)  # noqa: SLF001
+        self.deleted_orders = memtable.deleted_orders
+        self.row_readers = memtable.row_readers
+
+    def get(self, key: bytes) -> Found | None:
+        """Return the newest change of a key, None when there is none here."""
+        return super().get_at(key, self._accepted)
+
+    def get_at(self, key: bytes, sequence: int) -> Found | None:
+        """Return the newest change of a key up to a sequence, None when there is none here."""
+        return super().get_at(key, min(sequence, self._accepted))
+
+    def find_many(self, keys: KeyArray, sequence: int) -> FoundMany:
+        """Return the newest changes of many keys up to a sequence."""
+        return super().find_many(keys, min(sequence, self._accepted))
 
 
 def _owned(rows: pa.RecordBatch) -> pa.RecordBatch:

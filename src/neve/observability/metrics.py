@@ -38,6 +38,14 @@ CHANGES_TIED = Metric(
     "changes",
     "changes replaced by a later one of their call with the same order and other values",
 )
+TRANSACTIONS = Metric(
+    "neve.engine.transactions", "transactions", "transactions committed that wrote something"
+)
+TRANSACTION_CONFLICTS = Metric(
+    "neve.engine.transaction_conflicts",
+    "transactions",
+    "transactions refused because another writer was first",
+)
 FLUSHES = Metric("neve.engine.flushes", "memtables", "memtables flushed to data files")
 FLUSHED_ROWS = Metric("neve.engine.flushed_rows", "rows", "changes that flushes wrote to files")
 FLUSH_SECONDS = Metric("neve.engine.flush_seconds", "seconds", "time spent in flushes")
@@ -86,6 +94,8 @@ ALL_METRICS = (
     SSTABLE_INDEX_BYTES,
     SSTABLE_INDEX_REBUILDS,
     SSTABLE_GROUPS_DECODED,
+    TRANSACTIONS,
+    TRANSACTION_CONFLICTS,
     FLUSHES,
     FLUSHED_ROWS,
     FLUSH_SECONDS,

@@ -39,6 +39,7 @@ from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
 from neve.keys.order import SortKey
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
 from neve.model.display import listed, shown
 from neve.notebook import facts, note, page, shown_page
@@ -239,6 +240,11 @@ class Scan(KeptInProcess):
     def schema(self) -> pa.Schema:
         """Columns that are returned."""
         return self._columns.schema
+
+    @property
+    def key_range(self) -> KeyRange:
+        """Encoded keys that it reads: as asked, and as its filter implies."""
+        return self._plan.key_range
 
     def __repr__(self) -> str:
         asked = f", filter={shown(self._filter.text)}" if self._filter.text else ""

@@ -1,10 +1,17 @@
-"""Options of the write-ahead log, each with its unit, default and effect."""
+"""Options of the write-ahead log, each with its unit, default and effect; its place and tools."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from threading import Lock
 from typing import Final, TypeVar
 
 from neve.errors import InvalidArgument
+from neve.observability.metrics import NoRecorder, Recorder
+from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from neve.storage.commit_queue import Latch
+from neve.storage.object_store import LogStore
+from neve.wal.durability import LogOwner
 from neve.wal.record_format import BLOCK_BYTES, Dialect
 
 SEGMENT_BYTES_MAX: Final = 1 << 40
@@ -91,3 +98,30 @@ def _one_of(choices: type[Choice], given: str, name: str) -> Choice:
         raise InvalidArgument(
             f"{name}={given!r} is not known", hint=f"use one of {', '.join(choices)}"
         ) from error
+
+
+def _unchecked() -> None:
+    """Accept every writer: it holds a lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Where logs are written, and whose they are."""
+
+    logs: LogStore
+    log_path: Callable[[int], str]
+    """Path of a log by its number."""
+    owner: LogOwner | None = None
+    """None for a log without a table, which has no mark."""
+    check_begun: Callable[[], None] = _unchecked
+    """Called when the first log is durable, before its mark; raises Fenced for a late writer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTools:
+    """Dependencies of a log that tests and recorders replace."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=SystemIds)
+    recorder: Recorder = field(default_factory=NoRecorder)
+    make_latch: Callable[[], Latch] = Lock

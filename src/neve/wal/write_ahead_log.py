@@ -8,6 +8,10 @@ Steps of an append, in one function (`_commit`), for a single batch and for a gr
 4. apply the batches, in sequence order
 5. acknowledge
 
+A batch may be a decision that depends on rows (`append_decided`). The leader of its group makes it
+before step 1, in the order of the group, against what is applied and the keys of what is not. So it
+shares a sync with other batches, unless it depends on one of them: those are committed first.
+
 Where the store can sync ahead, steps 1 and 2 of the next group begin while a group is in step 3
 (`_begin` and `_land`); 4 and 5 come in order. Everything else waits until all groups have landed.
 
@@ -31,9 +35,7 @@ WAL-6  A file is made shorter than its reserved space only after its LogEnd was 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from threading import Lock
 from typing import Final, NoReturn, overload
 
 from neve.errors import (
@@ -58,16 +60,18 @@ from neve.observability.metrics import (
     WAL_SYNCS,
     WAL_WRITES,
     NoRecorder,
-    Recorder,
 )
-from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
-from neve.storage.commit_queue import CommitQueue, Latch
-from neve.storage.object_store import AppendFile, LogStore, SyncsAhead
+from neve.storage.commit_queue import CommitQueue
+from neve.storage.object_store import AppendFile, SyncsAhead
 from neve.wal.append_outcome import (
+    NOTHING_LOGGED,
     Apply,
     Batches,
+    Decision,
+    GroupDecisions,
     GroupInFlight,
     PendingAppend,
+    Written,
     cause_of,
     interrupted_before_writing,
     outcome_unknown,
@@ -81,8 +85,8 @@ from neve.wal.batch_codec import (
     frame_batch,
     too_large,
 )
-from neve.wal.durability import LogMark, LogOwner
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.durability import LogMark
+from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
 from neve.wal.record_format import Dialect
 from neve.wal.replay import ClosedLog, LogFile, LogStretch, stretches_of
 from neve.wal.segment_writer import SegmentWriter
@@ -94,33 +98,6 @@ DecideChanges = Callable[[], EncodedChanges | None]
 logger = logging.getLogger(__name__)
 
 _U64_MAX: Final = (1 << 64) - 1
-
-
-def _unchecked() -> None:
-    """Accept every writer: it holds a lock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPlace:
-    """Where logs are written, and whose they are."""
-
-    logs: LogStore
-    log_path: Callable[[int], str]
-    """Path of a log by its number."""
-    owner: LogOwner | None = None
-    """None for a log without a table, which has no mark."""
-    check_begun: Callable[[], None] = _unchecked
-    """Called when the first log is durable, before its mark; raises Fenced for a late writer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTools:
-    """Dependencies of a log that tests and recorders replace."""
-
-    clock: Clock = field(default_factory=SystemClock)
-    ids: IdSource = field(default_factory=SystemIds)
-    recorder: Recorder = field(default_factory=NoRecorder)
-    make_latch: Callable[[], Latch] = Lock
 
 
 class WriteAheadLog:
@@ -213,23 +190,31 @@ class WriteAheadLog:
         return tuple(self._closed_logs)
 
     @overload
-    def append(self, changes: EncodedChanges, apply: Apply | None = None) -> int: ...
+    def append(
+        self, changes: EncodedChanges, apply: Apply | None = None, written: Written | None = None
+    ) -> int: ...
 
     @overload
-    def append(self, changes: DecideChanges, apply: Apply | None = None) -> int | None: ...
+    def append(
+        self, changes: DecideChanges, apply: Apply | None = None, written: Written | None = None
+    ) -> int | None: ...
 
     def append(
-        self, changes: EncodedChanges | DecideChanges, apply: Apply | None = None
+        self,
+        changes: EncodedChanges | DecideChanges,
+        apply: Apply | None = None,
+        written: Written | None = None,
     ) -> int | None:
         """Log a batch and return its first sequence number, as soon as the sync policy allows.
 
         A function in place of the batch is called once every batch before it is applied, while the
-        others wait. If it returns None, nothing is logged; its errors are raised.
+        others wait. If it returns None, nothing is logged; its errors are raised. `written` knows
+        the keys of the batch; without it, a decision of the same group waits for the batch.
         Raises LimitExceeded for a batch that is too large, OutcomeUnknown when it may or may not
         survive, and Closed when the log is closed.
         """
         if not isinstance(changes, EncodedChanges):
-            return self._append_decided(changes, apply)
+            return self._append_alone(changes, apply)
         if changes.byte_count > BATCH_BYTES_MAX:
             raise too_large(changes)
         turn = 0 if self._is_grouping else self._queue.lead()
@@ -242,11 +227,21 @@ class WriteAheadLog:
                 except BaseException:
                     self._queue.pass_on(turn)  # it may have been interrupted before it did anything
                     raise
-        work = PendingAppend(changes, apply)
+        work = PendingAppend(changes, apply, written)
         self._queue.submit(work)
         return work.outcome()
 
-    def _append_decided(self, decide: DecideChanges, apply: Apply | None) -> int | None:
+    def append_decided(self, decision: Decision) -> int | None:
+        """Log what a decision makes, in a group; return its first sequence number, or None.
+
+        Raises what the decision raises, and the errors of `append`.
+        """
+        work = PendingAppend.undecided(decision)
+        self._queue.submit(work)
+        first = work.outcome()
+        return None if first == NOTHING_LOGGED else first
+
+    def _append_alone(self, decide: DecideChanges, apply: Apply | None) -> int | None:
         sequence: int | None = None
 
         def run() -> None:
@@ -460,6 +455,10 @@ class WriteAheadLog:
 
         If their sync can be begun ahead, the function that is returned finishes it.
         """
+        if any(work.decision is not None for work in group):
+            group = self._decided(group)
+            if not group:
+                return None
         batches = [(work.changes, work.apply) for work in group]
         first = self._next_sequence
         if not self._is_ahead_possible:
@@ -475,7 +474,23 @@ class WriteAheadLog:
         self._store_outcome(group, first, lambda: flights.append(self._begin(batches, file)))
         if not flights:
             return None
+        flights[0].group = group
         return lambda: self._store_outcome(group, first, lambda: self._land(flights[0]))
+
+    def _decided(self, group: Sequence[PendingAppend]) -> list[PendingAppend]:
+        """Make the decisions of a group, in order; return the batches that are left to commit."""
+        decisions = GroupDecisions(self._check_usable, self._commit_now)
+        for flight in self._flights:
+            if not flight.landed.is_set():
+                decisions.note(flight.group, flight.last_sequence)
+        return decisions.made(group, self._next_sequence)
+
+    def _commit_now(self, group: Sequence[PendingAppend]) -> None:
+        """Commit the first batches of a group, and all groups before it."""
+        self._wait_for_flights(0)
+        if group:
+            batches = [(work.changes, work.apply) for work in group]
+            self._store_outcome(group, self._next_sequence, lambda: self._commit(batches))
 
     def _begin(self, batches: Batches, file: SyncsAhead) -> GroupInFlight:
         """Frame and append a group, and begin its sync; raises as `_commit`."""

@@ -1,15 +1,16 @@
 """Small logs for tests, with defaults."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import AppendFiles, ObjectStore
+from neve.wal.append_outcome import NOT_YET, NotYet, Unapplied
 from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_put
 from neve.wal.durability import LogOwner
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, SyncPolicy
 from neve.wal.replay import LogFile, RecoveryMode, Replay
-from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 SMALL = LogOptions(sync=SyncPolicy.ALWAYS, segment_bytes=64 << 10, preallocate=False)
 
@@ -24,6 +25,44 @@ def log_path(number: int) -> str:
 
 def put(key: str, value: bytes = b"value") -> EncodedChanges:
     return encode_put(key.encode(), value, schema_version=1)
+
+
+class Counting:
+    """Decides to write a key with one more than the number that is applied."""
+
+    def __init__(self, key: str, numbers: dict[str, int], *, most: int | None = None) -> None:
+        self._key = key
+        self._numbers = numbers
+        self._most = most
+        self._next = 0
+        self.byte_count = 64
+        self.asked = 0
+
+    def written_keys(self) -> Collection[bytes]:
+        return (self._key.encode(),)
+
+    def decide(self, unapplied: Unapplied) -> EncodedChanges | NotYet | None:
+        self.asked += 1
+        if self._key.encode() in unapplied:
+            return NOT_YET
+        self._next = self._numbers.get(self._key, 0) + 1
+        if self._most is not None and self._next > self._most:
+            return None
+        return put(self._key, b"%d" % self._next)
+
+    def apply(self, sequence: int) -> None:
+        del sequence
+        self._numbers[self._key] = self._next
+
+
+class KeyOf:
+    """Knows the key of a batch."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def written_keys(self) -> Collection[bytes]:
+        return (self._key.encode(),)
 
 
 def open_log(

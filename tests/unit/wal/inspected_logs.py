@@ -12,7 +12,7 @@ from neve.wal.inspection import (
     PayloadKind,
 )
 from neve.wal.log_ending import Ending
-from neve.wal.log_options import LogOptions
+from neve.wal.log_options import LogOptions, LogPlace
 from neve.wal.record_format import (
     HEADER,
     RECYCLABLE_HEADER,
@@ -22,7 +22,7 @@ from neve.wal.record_format import (
 )
 from neve.wal.segment_reader import ReadAt
 from neve.wal.segment_writer import SegmentWriter
-from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 
 def read_of(content: bytes) -> ReadAt:

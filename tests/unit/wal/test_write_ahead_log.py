@@ -3,6 +3,7 @@
 import os
 import struct
 import threading
+from collections.abc import Sequence
 from typing import NoReturn
 
 import pyarrow as pa
@@ -13,13 +14,14 @@ from neve.model.write_batch import SEQUENCE_MAX, DeleteRow, PutRow, UpsertRows, 
 from neve.observability.metrics import WAL_DELETED, WAL_RECYCLED, WAL_SYNCS, Counters
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
-from neve.wal.batch_codec import encode_changes
+from neve.wal.append_outcome import Unapplied
+from neve.wal.batch_codec import EncodedChanges, encode_changes
 from neve.wal.foreign_replay import ForeignReplay
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
 from neve.wal.replay import stretches_of
-from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
-from tests.unit.wal.builders import SMALL, log_path, logs_in, open_log, put, replay
+from neve.wal.write_ahead_log import WriteAheadLog
+from tests.unit.wal.builders import SMALL, Counting, KeyOf, log_path, logs_in, open_log, put, replay
 
 
 def counted_log(
@@ -431,3 +433,90 @@ def test_rows_that_a_recovery_dropped_are_not_found_in_the_log_they_were_in() ->
     logs = [(1, "1", 1), (2, "2", 11), (3, "3", 6)]
     stretches = stretches_of(logs, first=1, last=12)
     assert [(each.path, each.first, each.last) for each in stretches] == [("1", 1, 5), ("3", 6, 12)]
+
+
+def test_decisions_of_one_group_share_a_sync() -> None:
+    log, counters = counted_log(MemoryStore(), LogOptions(sync=SyncPolicy.GROUP))
+    numbers: dict[str, int] = {}
+    waiting = [Counting(key, numbers) for key in "abcd"]
+    before = counters.total(WAL_SYNCS)
+
+    commit_together(log, waiting, put("x"), KeyOf("x"))
+
+    assert numbers == dict.fromkeys("abcd", 1)
+    assert counters.total(WAL_SYNCS) - before == 2
+
+
+@pytest.mark.parametrize("written", [KeyOf("a"), None], ids=["of its key", "of unknown keys"])
+def test_a_decision_waits_for_a_batch_that_it_depends_on(written: KeyOf | None) -> None:
+    log, counters = counted_log(MemoryStore(), LogOptions(sync=SyncPolicy.GROUP))
+    numbers = {"a": 6}
+    waiting = [Counting("a", numbers), Counting("a", numbers, most=8), Counting("b", numbers)]
+
+    commit_together(log, waiting, put("a"), written)
+
+    assert numbers == {"a": 8, "b": 1}
+    assert [each.asked for each in waiting] == [1 if written is None else 2, 2, 1]
+    assert log.next_sequence == 6
+    assert counters.total(WAL_SYNCS) == 4
+
+
+def test_a_decision_that_fails_concerns_no_other_batch() -> None:
+    log = open_log(MemoryStore(), options=LogOptions(sync=SyncPolicy.GROUP))
+    numbers: dict[str, int] = {}
+
+    class Failing(Counting):
+        def decide(self, unapplied: Unapplied) -> NoReturn:
+            del unapplied
+            raise ZeroDivisionError
+
+    failures = commit_together(
+        log, [Counting("a", numbers), Failing("b", numbers), Counting("c", numbers)]
+    )
+
+    assert [type(each) for each in failures] == [ZeroDivisionError]
+    assert numbers == {"a": 1, "c": 1}
+    assert log.next_sequence == 4
+
+
+def test_a_decision_to_write_nothing_logs_nothing() -> None:
+    log = open_log(MemoryStore())
+
+    assert log.append_decided(Counting("a", {"a": 3}, most=3)) is None
+    assert log.append_decided(Counting("a", {"a": 3}, most=4)) == 1
+
+
+def commit_together(
+    log: WriteAheadLog,
+    waiting: Sequence[Counting],
+    first: EncodedChanges | None = None,
+    written: KeyOf | None = None,
+) -> list[Exception]:
+    """Commit decisions as one group, after a batch if there is one; return what they raise."""
+    entered, leave = threading.Event(), threading.Event()
+    failures: list[Exception] = []
+
+    def hold(_: int) -> None:
+        entered.set()
+        leave.wait()
+
+    def decide(decision: Counting) -> None:
+        try:
+            log.append_decided(decision)
+        except ZeroDivisionError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=log.append, args=(put("held"), hold))]
+    threads[0].start()
+    entered.wait()
+    if first is not None:
+        threads.append(threading.Thread(target=log.append, args=(first, None, written)))
+    threads += [threading.Thread(target=decide, args=(each,)) for each in waiting]
+    for place, thread in enumerate(threads[1:], start=1):
+        thread.start()
+        while len(log._queue._waiting) < place:
+            pass
+    leave.set()
+    for thread in threads:
+        thread.join()
+    return failures

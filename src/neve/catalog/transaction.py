@@ -1,0 +1,185 @@
+"""Transactions: reads of one moment and writes that are committed together, or not at all.
+
+    with table.transaction() as tx:
+        row = tx.get(1)
+        tx.put({**row, "amount": row["amount"] + 1})
+
+The block commits when it ends, and leaves nothing behind when it raises. A Conflict means that
+another writer was first: begin again. Scans made by a transaction may be read in any thread; all
+calls of the transaction itself belong to the thread that began it.
+"""
+
+from collections.abc import Mapping, Sequence
+from threading import get_ident
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+import pyarrow as pa
+
+from neve.catalog.open_table import OpenTable
+from neve.engine.row_input import Rows
+from neve.engine.transaction import Isolation, TableTransaction
+from neve.errors import Closed, InvalidArgument
+from neve.model.schema import TableSchema
+from neve.read.filters import Filter
+from neve.read.scan import Scan, ScanRequest
+from neve.storage.own_process import KeptInProcess
+from neve.table.table_view import Row
+
+IsolationName: TypeAlias = Literal["snapshot", "serializable"]
+
+
+class TransactionLife:
+    """Whose a transaction is, and how it ended."""
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+        self.ending = ""
+        """What ended it, such as "committed"; empty while it is open."""
+
+    def check(self) -> None:
+        """Raise Closed after the end, and InvalidArgument in another thread."""
+        self.check_open()
+        if get_ident() != self._thread:
+            raise InvalidArgument(
+                "the transaction belongs to another thread",
+                hint="Begin one in each thread; scans that it made may be read in any",
+            )
+
+    def check_open(self) -> None:
+        """Raise Closed after the end."""
+        if self.ending:
+            raise Closed(f"the transaction was {self.ending}", hint="Begin another one")
+
+
+class TransactionTable(KeptInProcess):
+    """One table inside a transaction: it reads one moment and its own writes."""
+
+    def __init__(self, table: OpenTable, inner: TableTransaction, life: TransactionLife) -> None:
+        self._table = table
+        self._inner = inner
+        self._life = life
+
+    @property
+    def name(self) -> str:
+        """Dotted name of the table."""
+        return self._table.name
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema of its rows."""
+        return self._inner.view.context.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the key columns, in key order."""
+        return tuple(column.name for column in self.schema.key_columns)
+
+    # Reading
+
+    def get(self, key: object) -> Row | None:
+        """Return the row of a key, or None; see `Table.get`."""
+        return self._checked().get(key)
+
+    def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
+        """Return the rows of keys in the order asked; see `Table.get_many`."""
+        return self._checked().get_many(keys, with_missing=with_missing)
+
+    def scan(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        key_range: tuple[object, object] | None = None,
+        reverse: bool = False,
+    ) -> Scan:
+        """Read many rows: those of its begin, and its own writes up to now; see `Table.scan`.
+
+        The scan can be read until the transaction ends.
+        """
+        request = ScanRequest(
+            filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
+        )
+        return self._checked().scan(request, self._check_open)
+
+    # Writing
+
+    def put(self, row: Mapping[str, object]) -> None:
+        """Write one row, replacing the row of its key."""
+        self._checked().put(row)
+
+    def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> None:
+        """Write many rows, each replacing the row of its key; see `Table.upsert`."""
+        self._checked().upsert(rows, columns)
+
+    def delete(self, key: object) -> None:
+        """Delete the row of a key, whether there is one or not."""
+        self._checked().delete(key)
+
+    def delete_many(self, keys: object) -> None:
+        """Delete the rows of many keys."""
+        self._checked().delete_many(keys)
+
+    def delete_where(self, filter: Filter) -> None:  # noqa: A002 - the word of `scan`
+        """Delete every row that it reads and that matches a filter."""
+        self._checked().delete_where(filter, self._check_open)
+
+    def _checked(self) -> TableTransaction:
+        self._life.check()
+        self._table.check_open()
+        if not self._inner.is_open:
+            self._life.ending = "ended by a write that failed half way"
+            self._life.check()
+        return self._inner
+
+    def _check_open(self) -> None:
+        self._life.check_open()
+        self._table.check_open()
+
+
+class Transaction(TransactionTable):
+    """A transaction of one table; a context manager, for the thread that began it."""
+
+    def __init__(self, table: OpenTable, isolation: IsolationName = "snapshot") -> None:
+        """Begin; everything it reads is as of now."""
+        inner = TableTransaction(table.engine, table.name, Isolation.of(isolation))
+        super().__init__(table, inner, TransactionLife())
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.name!r}, {self._life.ending or 'open'})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._life.ending:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def commit(self) -> int:
+        """Make its writes durable and visible; return the last sequence number.
+
+        Raises Conflict when another writer was first; then nothing is written. A transaction that
+        only read is never in conflict.
+        """
+        inner = self._checked()
+        self._life.ending = "refused"
+        sequence = inner.commit()
+        self._life.ending = "committed"
+        return sequence
+
+    def rollback(self) -> None:
+        """End it without writing anything; twice is not an error."""
+        if self._life.ending:
+            return
+        self._life.check()
+        self._life.ending = "rolled back"
+        self._inner.close()

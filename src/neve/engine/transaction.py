@@ -1,0 +1,477 @@
+"""TableTransaction: reads of one moment and writes that become visible together, in one table.
+
+    begin       the newest view is pinned, as of sequence S
+    read        own writes ──► memtables as of S ──► files of the pinned Version
+    write       checked and decided as in every write, then applied to a memtable of its own
+    commit      one record of the log, if no key of it was changed after S
+
+Decisions of a write (which change wins, what a partial row is merged with) are made on what the
+transaction reads. They hold when it is committed, because its keys have not changed since.
+
+TX-1  First committer wins: a commit whose keys have changes above S is a Conflict, and leaves
+      nothing behind. Serializable transactions also have the keys they read, and the ranges they
+      scanned.
+TX-2  The thread that commits the group checks, in the order of the log: against applied changes,
+      and against the keys of batches that come before it and are not applied yet.
+TX-3  Another process's commit counts once its Version is shown here. Then rows are compared: a
+      compaction is not a change. A scanned range is in conflict with any of them.
+TX-4  What can no longer be compared is a Conflict: more was written since S than is kept
+      (`transaction_bytes`), or the definition of the table was changed.
+"""
+
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+from itertools import chain
+from typing import Final, cast
+
+import pyarrow as pa
+
+from neve.engine.background import end_forgotten
+from neve.engine.conditional_writes import Narrowing, PartialWrites
+from neve.engine.open_transactions import OpenTransactions
+from neve.engine.ruled_writes import RuledPath, path_of
+from neve.engine.snapshot import CurrentView, rows_in_order
+from neve.engine.table_engine import TableEngine
+from neve.engine.write_path import Decide, Decided, PreparedBatch, PreparedWrite, WritePath
+from neve.errors import Conflict, InvalidArgument, LimitExceeded, Phrase, Wording
+from neve.keys.arrays import key_objects
+from neve.keys.columns import KeyArray
+from neve.keys.ranges import KeyRange
+from neve.memtable.memtable import Memtable
+from neve.model.display import shown
+from neve.model.write_batch import SEQUENCE_MAX, UpsertRows
+from neve.observability.metrics import TRANSACTION_CONFLICTS, TRANSACTIONS
+from neve.read.filters import Filter
+from neve.read.scan import Scan, ScanRequest
+from neve.table.partial_merge import Places
+from neve.table.table_view import Row, TableView
+from neve.wal.append_outcome import Unapplied
+from neve.wal.batch_codec import BATCH_BYTES_MAX, EncodedChanges
+
+_NAMED_KEYS: Final = 10
+_LARGE: Final = 1_000
+
+
+class Isolation(StrEnum):
+    """What a transaction is protected from."""
+
+    SNAPSHOT = "snapshot"
+    """It reads one moment, and no other transaction has written its keys since."""
+    SERIALIZABLE = "serializable"
+    """Also, nothing that it read has changed: as if transactions ran one after another."""
+
+    @classmethod
+    def of(cls, asked: object) -> "Isolation":
+        """Return it by its name; raises InvalidArgument."""
+        try:
+            return cls(cast("str", asked))
+        except ValueError as error:
+            raise InvalidArgument(
+                f"isolation {shown(asked)} is not known", hint=f"Use one of {', '.join(cls)}"
+            ) from error
+
+
+class TableTransaction:
+    """An open transaction of one table; for one thread at a time."""
+
+    def __init__(self, engine: TableEngine, name: str, isolation: Isolation) -> None:
+        """Begin; `name` is that of the table, for errors."""
+        self._engine = engine
+        self._name = name
+        is_serializable = isolation is Isolation.SERIALIZABLE
+        current = engine.current
+        since = current.sequence
+        current.transactions.begin(since)
+        try:
+            newest = current.view.memtables[0]
+            mark = newest.mark()
+            view, sequence, self._writer_path = self._pin()
+        except BaseException:
+            current.transactions.end(since)
+            raise
+        self._base = view
+        self._sequence = sequence
+        self._mark = mark if view.memtables[0] is newest else None
+        release = partial(_release, engine, current.transactions, view, sequence, since)
+        self._end = weakref.finalize(self, end_forgotten, release)
+        self._release = release
+        self._lease = engine.leases.lease_of(view.version)
+        self._now_ms = engine.parts.clock.now_ms()
+        context = view.context
+        self._own = Memtable(context.schema, context.codec, context.encoder, first_sequence=1)
+        first, *older = view.memtables
+        self._stored = TableView(
+            (self._own, first.as_of(sequence), *older),
+            view.files,
+            context,
+            others_version=view.others_version,
+        )
+        self._view = self._stored.as_of(self._now_ms)
+        self._path: WritePath | None = None
+        self._writes: list[PreparedWrite] = []
+        self._byte_count = 0
+        self._next = 1
+        self._written: set[bytes] = set()
+        self._read: set[bytes] | None = set() if is_serializable else None
+        self._ranges: list[KeyRange] = []
+        self._checked = sequence
+
+    def _pin(self) -> tuple[TableView, int, WritePath | None]:
+        """Pin the newest view, and take the path that writes under its schema."""
+        engine = self._engine
+        while True:
+            view, sequence = engine.pin_view()
+            path = None if engine.is_read_only else engine.writer.path
+            # A write of the next memtable is in the sequence, but not in the view. And the schema
+            # may be changed right now.
+            is_whole = engine.current.view.memtables[0] is view.memtables[0]
+            if path is None or (is_whole and path.context is view.context):
+                return view, sequence, path
+            engine.unpin_view(view, sequence)
+
+    # Facts
+
+    @property
+    def engine(self) -> TableEngine:
+        """The table that it reads and writes."""
+        return self._engine
+
+    @property
+    def view(self) -> TableView:
+        """What it reads: its own writes over the table as of its begin."""
+        return self._view
+
+    @property
+    def sequence(self) -> int:
+        """Sequence number of the last write of others that it sees."""
+        return self._sequence
+
+    @property
+    def has_writes(self) -> bool:
+        """Whether there is something to commit."""
+        return bool(self._writes)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended; a write that failed half way ends it, too."""
+        return self._end.alive
+
+    # Reading
+
+    def get(self, key: object) -> Row | None:
+        """Return the row of a key, or None."""
+        view = self._view
+        encoded = view.context.encode_key(key)
+        if self._read is not None:
+            self._read.add(encoded)
+        with self._reading():
+            return view.get_at(encoded, SEQUENCE_MAX)
+
+    def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
+        """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
+        view = self._view
+
+        def find(wanted: KeyArray) -> tuple[pa.Table, Places]:
+            if self._read is not None:
+                self._read.update(key_objects(wanted))
+            return view.get_many(wanted, SEQUENCE_MAX)
+
+        with self._reading():
+            return rows_in_order(keys, view, find, with_missing=with_missing)
+
+    def scan(self, request: ScanRequest, check: Callable[[], None]) -> Scan:
+        """Read many rows: those of its begin, and its own writes up to now."""
+        version = self._view.version
+        scan = Scan(
+            self._view,
+            request,
+            sequence=SEQUENCE_MAX,
+            check=check,
+            pin=lambda: self._engine.pinned_run(version),
+        )
+        if self._read is not None:
+            self._ranges.append(scan.key_range)
+        return scan
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        if self._lease is not None:
+            self._lease.check()
+        with self._engine.lost.explained(self._view.version):
+            yield
+
+    # Writing
+
+    @property
+    def path(self) -> WritePath:
+        """What prepares its writes; raises InvalidArgument for a table that is only read."""
+        if self._path is None:
+            path = self._writer_path
+            if path is None:
+                path = self._engine.writer.path  # which is refused
+            if isinstance(path, RuledPath):
+                # Its changes are compared with what the transaction reads.
+                current = CurrentView(self._stored, SEQUENCE_MAX)
+                path = path_of(path.context, path.spec, current, self._engine.files)
+            self._path = path
+        return self._path
+
+    def put(self, row: object) -> None:
+        """Write one row, replacing the row of its key."""
+        self._add([self.path.put(row)])  # type: ignore[arg-type]
+
+    def upsert(self, rows: object, columns: Sequence[str] | None = None) -> None:
+        """Write many rows, all or none; with `columns` only these of them."""
+        if columns is None:
+            self._add(list(self.path.upsert(rows)))
+            return
+        way = Narrowing(self.path, columns)
+        writes = PartialWrites(self._stored, SEQUENCE_MAX, self._view.cutoff)
+        self._add([partial(writes.prepared, batch, way) for batch in list(way.bounded(rows))])
+
+    def delete(self, key: object) -> None:
+        """Delete the row of a key."""
+        self._add([self.path.delete(key)])
+
+    def delete_many(self, keys: object) -> None:
+        """Delete the rows of many keys."""
+        write = self.path.delete_many(keys)
+        if write is not None:
+            self._add([write])
+
+    def delete_where(self, filter: Filter, check: Callable[[], None]) -> None:  # noqa: A002
+        """Delete every row that it reads and that matches a filter."""
+        if filter is None:
+            raise InvalidArgument("no filter was given", hint='Pass "true" to delete all rows')
+        names = list(self._view.context.encoder.names)
+        self.delete_many(self.scan(ScanRequest(filter=filter, columns=names), check).to_arrow())
+
+    def _add(self, writes: Iterable[PreparedWrite | Decide]) -> None:
+        """Apply writes of one call to its own memtable, all or none of them."""
+        count = len(self._writes)
+        try:
+            for write in writes:
+                ready = write() if callable(write) else write
+                if ready is not None:
+                    self._add_one(ready)
+        except BaseException:
+            if len(self._writes) > count:
+                self.close()  # what it has of this call cannot be taken back
+            raise
+
+    def _add_one(self, write: PreparedWrite) -> None:
+        byte_count = self._byte_count + write.changes.byte_count
+        if byte_count > BATCH_BYTES_MAX:
+            raise LimitExceeded(
+                f"the transaction writes more than {BATCH_BYTES_MAX:,} bytes",
+                limit=BATCH_BYTES_MAX,
+                actual=byte_count,
+                hint="Commit it in several transactions",
+            )
+        self._next = write.apply_to(self._own, self._next) + 1
+        self._byte_count = byte_count
+        self._writes.append(write)
+        self._written.update(_keys_of(write))
+
+    # Ending
+
+    def commit(self) -> int:
+        """Make its writes durable and visible; return the last sequence number.
+
+        Raises Conflict when another writer was first; then nothing of it is written.
+        """
+        engine = self._engine
+        if not self._writes:
+            self.close()
+            return self._sequence
+        recorder = engine.parts.recorder
+        try:
+            engine.check_open()
+            if len(self._written) > _LARGE and not self._ranges:
+                self.check()  # here, and not while others wait
+            sequence = engine.once_more(lambda: engine.writer.write(_Commit(self)))
+        except Conflict:
+            recorder.add(TRANSACTION_CONFLICTS, 1)
+            raise
+        finally:
+            self.close()
+        recorder.add(TRANSACTIONS, 1)
+        assert sequence is not None
+        return sequence
+
+    def close(self) -> None:
+        """Forget what was not committed; twice is not an error."""
+        if self._end.detach():
+            self._release()
+
+    # Committing
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes that it adds to the log."""
+        return self._byte_count
+
+    def prepared(self) -> PreparedBatch:
+        """Return all writes as one."""
+        writes = self._writes
+
+        def apply(memtable: Memtable, sequence: int) -> None:
+            for write in writes:
+                sequence = write.apply_to(memtable, sequence) + 1
+
+        return PreparedBatch(self._changes(), apply, self._written)
+
+    def _changes(self) -> EncodedChanges:
+        made = [write.changes for write in self._writes]
+        pieces = [piece for each in made for piece in each.pieces]
+        entry_count = sum(each.entry_count for each in made)
+        byte_count = self._byte_count
+        schema = self._base.context.schema
+        if schema.rules.order_by:
+            # Alone, a delete and then an upsert of its keys would be replayed as a copy of rows
+            # that others committed.
+            no_rows = pa.RecordBatch.from_pylist([], schema=schema.arrow_schema)
+            nothing = self.path.encoded([UpsertRows(no_rows)])
+            pieces += nothing.pieces
+            entry_count += nothing.entry_count
+            byte_count += nothing.byte_count
+        return EncodedChanges(
+            tuple(pieces),
+            entry_count,
+            sum(each.row_count for each in made),
+            made[0].schema_version,
+            byte_count,
+        )
+
+    def check_unapplied(self, unapplied: Unapplied) -> bool:
+        """Raise Conflict for keys in batches that are not applied yet; False to ask again later."""
+        since = self._sequence
+        found = [key for key in unapplied.keys() & self._written if unapplied[key] > since]
+        if self._read is not None:
+            found += [key for key in unapplied.keys() & self._read if unapplied[key] > since]
+            found += self._in_ranges(key for key in unapplied if unapplied[key] > since)
+        if found:
+            raise self._changed(found)
+        return not self._ranges
+
+    def check(self) -> None:
+        """Raise Conflict when something that it depends on was changed since it began."""
+        engine = self._engine
+        current = engine.current
+        reached, view = current.sequence, current.view
+        if engine.writer.path is not self._writer_path:
+            raise self._conflict("the definition was changed")
+        if self._sequence < current.transactions.forgotten_through:
+            raise self._conflict(
+                "more was written than is kept to compare with",
+                hint="Use shorter transactions, or raise the option transaction_bytes",
+            )
+        since = self._checked
+        memtables = [
+            each
+            for each in (*view.memtables, *current.transactions.kept)
+            if each.last_sequence > since
+        ]
+        keys: Collection[bytes] = self._written
+        if self._read:
+            keys = self._written | self._read
+        found = list(chain.from_iterable(each.changed_after(keys, since) for each in memtables))
+        if self._ranges:
+            for each in memtables:
+                mark = self._mark if each is self._base.memtables[0] else None
+                found += self._in_ranges(each.keys_after(mark, since))
+        if found:
+            raise self._changed(found)
+        if view.others_version > self._base.version:
+            self._compare(view, keys)
+        self._checked = reached
+
+    def _in_ranges(self, keys: Iterable[bytes]) -> list[bytes]:
+        return [key for key in keys if any(each.contains(key) for each in self._ranges)]
+
+    def _compare(self, view: TableView, keys: Collection[bytes]) -> None:
+        """Raise Conflict when rows differ from those it read, because others committed (TX-3)."""
+        if self._ranges:
+            raise self._conflict(f"another process committed version {view.others_version}")
+        width = self._base.context.encoder.width
+        kind = pa.binary() if width is None else pa.binary(width)
+        listed = sorted(keys)
+        asked = cast("KeyArray", pa.array(listed, kind))
+        before = TableView(
+            self._stored.memtables[1:],
+            self._base.files,
+            self._base.context,
+            others_version=self._base.others_version,
+        )
+        now_ms = self._engine.parts.clock.now_ms()
+        old = _by_place(before.as_of(now_ms), asked)
+        new = _by_place(view.as_of(now_ms), asked)
+        if old != new:
+            places = [place for place in {*old, *new} if old.get(place) != new.get(place)]
+            raise self._changed([listed[place] for place in sorted(places)])
+
+    def _changed(self, keys: Sequence[bytes]) -> Conflict:
+        context = self._base.context
+        unique = list(dict.fromkeys(keys))
+        decoded = [context.encoder.decode(key) for key in unique[:_NAMED_KEYS]]
+        named = tuple(shown(key[0] if len(key) == 1 else key) for key in decoded)
+        more = len(unique) - len(named)
+        rest = f" and {more:,} more" if more else ""
+        one = "the row of key" if len(unique) == 1 else "the rows of keys"
+        return self._conflict(f"{one} {', '.join(named)}{rest} changed", keys=named)
+
+    def _conflict(
+        self, what: str, *, keys: tuple[str, ...] = (), hint: str | None = None
+    ) -> Conflict:
+        return Conflict(
+            f"{what} since the transaction began, in table {self._name!a}",
+            table=self._name,
+            keys=keys,
+            hint=hint or Wording(Phrase.TRANSACT_AGAIN),
+        )
+
+
+class _Commit(Decided):
+    """The commit of a transaction, checked by the thread that commits its group (TX-2)."""
+
+    __slots__ = ("_prepared", "_transaction")
+
+    def __init__(self, transaction: TableTransaction) -> None:
+        super().__init__(self._checked, (), byte_count=transaction.byte_count + 1)
+        self._transaction = transaction
+        self._prepared = transaction.prepared()
+
+    def may_decide(self, unapplied: Unapplied) -> bool:
+        """Return whether it can be checked now; raises Conflict."""
+        return not unapplied or self._transaction.check_unapplied(unapplied)
+
+    def _checked(self) -> PreparedBatch:
+        self._transaction.check()
+        return self._prepared
+
+
+def _keys_of(write: PreparedWrite) -> Collection[bytes]:
+    if not isinstance(write, PreparedBatch):
+        return (write.key,)
+    keys = write.keys
+    assert keys is not None, "writes of every path know their keys"
+    return key_objects(keys) if isinstance(keys, pa.Array) else keys
+
+
+def _by_place(view: TableView, keys: KeyArray) -> dict[int, Row]:
+    rows, places = view.get_many(keys, SEQUENCE_MAX)
+    return dict(zip(places.tolist(), rows.to_pylist(), strict=True))
+
+
+def _release(
+    engine: TableEngine,
+    transactions: OpenTransactions,
+    view: TableView,
+    sequence: int,
+    since: int,
+) -> None:
+    engine.unpin_view(view, sequence)
+    transactions.end(since)

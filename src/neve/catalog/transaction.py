@@ -183,3 +183,26 @@ class Transaction(TransactionTable):
         self._life.check()
         self._life.ending = "rolled back"
         self._inner.close()
+
+
+class TransactionReader:
+    """The rows of a table in a transaction, for engines whose threads ask for scans."""
+
+    def __init__(self, table: TransactionTable) -> None:
+        self._table = table
+        self._inner = table._inner  # noqa: SLF001 - of this module
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema of its rows."""
+        return self._inner.view.context.schema
+
+    def scan(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Read many rows, in any thread, while the thread of the transaction waits for them."""
+        request = ScanRequest(filter=filter, columns=columns, limit=limit)
+        return self._inner.scan(request, self._table._check_open)  # noqa: SLF001 - of this module

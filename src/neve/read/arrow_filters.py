@@ -229,18 +229,6 @@ def _signed(number: int | bytes) -> int:
     return found - (1 << 64) if found >> 63 else found
 
 
-# By field of a literal. Dates, times and moments are numbers in the unit of their column.
-_VALUES: Final[dict[int, Callable[[int | bytes], object]]] = {
-    1: bool,
-    **dict.fromkeys((2, 3, 5, 7, 14, 16, 17, 27), _signed),
-    10: lambda value: struct.unpack("<f", _bytes_of(value))[0],
-    11: lambda value: struct.unpack("<d", _bytes_of(value))[0],
-    12: lambda value: _bytes_of(value).decode(),
-    **dict.fromkeys((13, 23, 28), _bytes_of),
-    24: lambda value: _decimal(_bytes_of(value)),
-}
-
-
 def _literal(message: _Message) -> object:
     for number, found in message.items():
         if number in _VALUES:
@@ -264,6 +252,18 @@ def _bytes_of(value: int | bytes) -> bytes:
     if isinstance(value, int):
         raise _NoPredicateError
     return value
+
+
+# By field of a literal. Dates, times and moments are numbers in the unit of their column.
+_VALUES: Final[dict[int, Callable[[int | bytes], object]]] = {
+    1: bool,
+    **dict.fromkeys((2, 3, 5, 7, 14, 16, 17, 27), _signed),
+    10: lambda value: struct.unpack("<f", _bytes_of(value))[0],
+    11: lambda value: struct.unpack("<d", _bytes_of(value))[0],
+    12: lambda value: _bytes_of(value).decode(),
+    **dict.fromkeys((13, 23, 28), _bytes_of),
+    24: lambda value: _decimal(_bytes_of(value)),
+}
 
 
 def _read(data: bytes) -> _Message:

@@ -59,6 +59,7 @@ from neve.sql.statements import (
 )
 
 DIALECT: Final = "duckdb"
+THIS: Final = "this"
 TEXT_MAX: Final = 1 << 20
 _CACHED: Final = 256
 _QUERIES: Final = (exp.Query, exp.Pivot, exp.Summarize, exp.Values, exp.Table)
@@ -76,7 +77,7 @@ _SHOW: Final = re.compile(
     re.IGNORECASE,
 )
 _EXPLAIN: Final = re.compile(r"\s*EXPLAIN\s+(?P<analyze>ANALYZE\s+)?", re.IGNORECASE)
-_CALL: Final = re.compile(r"\s*CALL\s+", re.IGNORECASE)
+_CALL: Final = re.compile(r"\s*CALL\s+(?P<procedure>[A-Za-z_]\w*)\s*(?=\()", re.IGNORECASE)
 _CONTROL: Final = {
     exp.Transaction: Control.BEGIN,
     exp.Commit: Control.COMMIT,
@@ -172,7 +173,7 @@ class _Text:
             return Explain(query=inner, analyze=explained["analyze"] is not None)
         called = _CALL.match(text)
         if called is not None:
-            return self._call(text[called.end() :])
+            return self._call(called["procedure"].lower(), text[called.end() :])
         asked = _SHOW.match(text)
         if asked is not None:
             what = asked["what"].upper().replace("SCHEMAS", "NAMESPACES")
@@ -228,12 +229,12 @@ class _Text:
             case _ if isinstance(tree, _QUERIES):
                 return self._query(tree)
             case _:
-                first = self._text.split(maxsplit=1)[0].upper()
-                self._refuse(
-                    first,
-                    "Use SELECT, INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP, SHOW, "
-                    "DESCRIBE, EXPLAIN, CALL, BEGIN, COMMIT or ROLLBACK",
-                )
+                pass
+        self._refuse(
+            self._text.split(maxsplit=1)[0].upper(),
+            "Use SELECT, INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP, SHOW, DESCRIBE, "
+            "EXPLAIN, CALL, BEGIN, COMMIT or ROLLBACK",
+        )
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
         raise InvalidArgument(f"{what} is not a statement that neve runs", hint=hint)
@@ -352,9 +353,12 @@ class _Text:
     # Changes of rows
 
     def _target(self, table: exp.Expr) -> Target:
+        if isinstance(table, exp.Table) and table.sql(dialect=DIALECT).casefold() == THIS:
+            self._relations[THIS] = NamedRelation(name=THIS)
+            return Target(table=THIS, alias=table.alias or THIS)
         if not isinstance(table, exp.Table) or table.args.get("db") is None:
             raise InvalidArgument(
-                f"{shown(table.sql(dialect=DIALECT))} cannot be changed: it is not a table of the lake",
+                f"{shown(table.sql(dialect=DIALECT))} is not a table of the lake, to be changed",
                 hint="Name it with its namespace, such as shop.orders",
             )
         if table.args.get("version") is not None:
@@ -558,11 +562,11 @@ class _Text:
 
     # Calls
 
-    def _call(self, text: str) -> Call:
-        tree = self._tree(f"SELECT {text}")
+    def _call(self, procedure: str, arguments: str) -> Call:
+        tree = self._tree(f"SELECT neve_call{arguments}")  # some procedures are keywords
         call = tree.expressions[0] if tree.expressions else None
         if not isinstance(call, exp.Anonymous):
-            self._refuse(f"CALL {text}", "Write CALL compact('shop.orders')")
+            self._refuse(f"CALL {procedure}{arguments}", "Write CALL compact('shop.orders')")
         positional: list[object] = []
         named: list[tuple[str, object]] = []
         for each in call.expressions:
@@ -570,9 +574,7 @@ class _Text:
                 named.append((each.this.name, _literal(each.expression)))
             else:
                 positional.append(_literal(each))
-        return Call(
-            procedure=str(call.this).lower(), positional=tuple(positional), named=tuple(named)
-        )
+        return Call(procedure=procedure, positional=tuple(positional), named=tuple(named))
 
 
 def _extent(table: exp.Table) -> tuple[int, int]:

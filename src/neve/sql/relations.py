@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from threading import Lock
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from neve.model.suggestions import similar_name, suggestion
 from neve.read.arrow_filters import Comparing
 from neve.read.dataset import InexactError, RunLog, Scanned, ScanSource, scan_dataset
 from neve.sql.database import Connection
+from neve.sql.parser import THIS
 from neve.sql.statements import (
     ChangesRelation,
     NamedRelation,
@@ -35,7 +36,6 @@ from neve.sql.statements import (
 )
 
 _READERS_KEPT: Final = 16
-_THIS: Final = "this"
 # DuckDB says so of filters that it pushes, and cannot write for Arrow.
 _UNPUSHABLE: Final = re.compile("Pushdown Filter|Filter Pushdown")
 
@@ -76,14 +76,6 @@ class Readers:
             table.close()
 
 
-class Sources(Protocol):
-    """Gives the rows of tables, as a statement sees them."""
-
-    def source(self, table: str, stack: ExitStack) -> ScanSource:
-        """Return a table's rows at one moment; what the stack holds lasts for the statement."""
-        ...
-
-
 class RelationSet:
     """The relations of one statement, on a connection of its own; a context manager."""
 
@@ -95,17 +87,16 @@ class RelationSet:
         *,
         frames: Mapping[str, Frame],
         this: Table | None = None,
-        sources: Sources | None = None,
+        own: Mapping[str, ScanSource],
     ) -> None:
-        """Begin; without `sources`, tables are read as of when they are first asked for."""
+        """Begin; `own` are the tables of the statement's transaction."""
         self._lake = lake
         self._readers = readers
         self._connection = connection
         self._this = this
-        self._sources = sources
         self._stack = ExitStack()
         self._frames = {name.casefold() for name in frames}
-        self._opened: dict[str, ScanSource] = {}
+        self._opened: dict[str, ScanSource] = dict(own)
         self._logs: dict[str, RunLog] = {}
         self._scanned: dict[str, ScanSource] = {}
         self._unpushed: set[str] = set()
@@ -163,11 +154,8 @@ class RelationSet:
     def source(self, table: str) -> ScanSource:
         """Return the rows of a table, the same ones whenever a statement asks."""
         if table not in self._opened:
-            if self._sources is not None:
-                self._opened[table] = self._sources.source(table, self._stack)
-            else:
-                opened = self._readers.opened(table, self._stack)
-                self._opened[table] = self._stack.enter_context(opened.snapshot())
+            opened = self._readers.opened(table, self._stack)
+            self._opened[table] = self._stack.enter_context(opened.snapshot())
         return self._opened[table]
 
     def _may_try_again(self, error: NeveError) -> bool:
@@ -216,7 +204,9 @@ class RelationSet:
 
     def _named(self, name: str) -> ScanSource | pa.Table | None:
         folded = name.casefold()
-        if folded == _THIS and self._this is not None:
+        if folded == THIS and self._this is not None:
+            if self._this.name in self._opened:
+                return self._opened[self._this.name]
             return self._stack.enter_context(self._this.snapshot())
         if folded in SYSTEM_TABLES:
             return self._lake.system_table(folded)

@@ -7,18 +7,39 @@ of rows is one SELECT of whole new rows, then one transaction; see `neve.sql.cha
 from collections.abc import Mapping
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
 from neve.catalog.lake import Lake
 from neve.catalog.sql_door import Frame, Parameters, SqlResult
 from neve.catalog.table import Table
+from neve.catalog.transaction import TransactionReader, TransactionTable
 from neve.errors import Closed, InvalidArgument
+from neve.read.dataset import ScanSource
+from neve.sql.changes import Changed, change_rows
 from neve.sql.database import Database
-from neve.sql.parser import parse
-from neve.sql.relations import Readers, RelationSet
-from neve.sql.statements import Explain, Query, Statement, kind_of_statement
+from neve.sql.definitions import call, create_from, define, show
+from neve.sql.parser import THIS, parse
+from neve.sql.relations import Readers, RelationSet, found_name
+from neve.sql.statements import (
+    Call,
+    Change,
+    Control,
+    CreateTable,
+    Definition,
+    Delete,
+    Explain,
+    Insert,
+    Merge,
+    Query,
+    Show,
+    Statement,
+    Update,
+    kind_of_statement,
+)
+
+_NOTHING: Final = pa.table({"done": pa.array([], pa.bool_())})
 
 
 def make_engine(lake: Lake) -> "SqlEngine":
@@ -103,17 +124,90 @@ class Session:
                     return _result(statement, relations.rows(statement.text, params))
             case Explain():
                 return self._explain(statement, params, frames)
+            case Insert() | Update() | Delete() | Merge():
+                return self._change(statement, params, frames)
+            case Show():
+                return _result(statement, show(statement, self._engine.lake))
+            case Call():
+                return _result(statement, call(statement, self._engine.lake))
+            case Control():
+                return self._control(statement)
+            case CreateTable(rows=Query() as query):
+                return self._create_from(statement, query, params, frames)
             case _:
-                raise InvalidArgument("not yet", hint="wait")
+                self._define(statement)
+                return _result(statement, _NOTHING)
 
-    def _relations(self, frames: Mapping[str, Frame]) -> RelationSet:
+    def _change(
+        self, statement: Change, params: Parameters | None, frames: Mapping[str, Frame]
+    ) -> SqlResult:
+        lake = self._engine.lake
+        is_this = statement.target.table == THIS and self._this is not None
+        name = self._this.name if is_this else found_name(lake, statement.target)
+        with lake.table(name) as table, table.transaction() as transaction:
+            changed = self._changed(statement, transaction, name, params, frames)
+        return _result(statement, changed.rows(), changed.count)
+
+    def _changed(
+        self,
+        statement: Change,
+        table: TransactionTable,
+        name: str,
+        params: Parameters | None,
+        frames: Mapping[str, Frame],
+    ) -> Changed:
+        own = {name: TransactionReader(table)}
+        with self._relations(frames, own) as relations:
+            rows = statement.rows if isinstance(statement, Insert) else statement
+            relations.register(rows.relations)
+            return change_rows(statement, table, relations, params)
+
+    def _create_from(
+        self,
+        statement: CreateTable,
+        query: Query,
+        params: Parameters | None,
+        frames: Mapping[str, Frame],
+    ) -> SqlResult:
+        self._refuse_in_transaction(statement)
+        with self._relations(frames) as relations:
+            relations.register(query.relations)
+            rows = relations.rows(query.text, params)
+        with create_from(statement, self._engine.lake, rows.schema) as table:
+            table.upsert(rows)
+        return _result(statement, _NOTHING, rows.num_rows)
+
+    def _define(self, statement: Definition) -> None:
+        self._refuse_in_transaction(statement)
+        connection = self._database.connection()
+        try:
+            define(statement, self._engine.lake, connection)
+        finally:
+            connection.close()
+
+    def _relations(
+        self, frames: Mapping[str, Frame], own: Mapping[str, ScanSource] | None = None
+    ) -> RelationSet:
         return RelationSet(
             self._engine.lake,
             self._engine.readers,
             self._database.connection(),
             frames=frames,
             this=self._this,
+            own=own or {},
         )
+
+    def _control(self, statement: Control) -> SqlResult:
+        raise InvalidArgument(f"{statement} is not supported yet", hint="Run single statements")
+
+    def _refuse_in_transaction(self, statement: Statement) -> None:
+        pass
+
+    def _control(self, statement: Control) -> SqlResult:
+        raise InvalidArgument(f"{statement} is not supported yet", hint="Run single statements")
+
+    def _refuse_in_transaction(self, statement: Statement) -> None:
+        pass
 
     def _explain(
         self, statement: Explain, params: Parameters | None, frames: Mapping[str, Frame]

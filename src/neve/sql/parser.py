@@ -106,6 +106,15 @@ def _parsed(text: str) -> tuple[Statement, ...]:
     return tuple(_Text(each).statement() for each in split(text))
 
 
+def ends_statement(text: str) -> bool:
+    """Return whether a text ends with the semicolon of a statement, and not inside of quotes."""
+    try:
+        tokens = sqlglot.tokenize(text, read=DIALECT)
+    except TokenError:
+        return False
+    return bool(tokens) and tokens[-1].token_type is TokenType.SEMICOLON
+
+
 def split(text: str) -> list[str]:
     """Return the texts of statements that are separated by semicolons, without empty ones."""
     try:

@@ -11,13 +11,13 @@ CATALOG-13  Names are looked up again in each call, never in memory.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from neve.catalog.table import Table, open_table_of
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
 from neve.catalog.table_request import SchemaInput, TableRequest
+from neve.catalog.transaction import IsolationName, LakeTransaction, retried
 from neve.engine.applied_changes import application_of
 from neve.engine.table_options import TableOptions, check_flags
 from neve.errors import (
@@ -61,6 +62,8 @@ from neve.storage.open_store import open_store, probe_conditional_writes, probe_
 from neve.storage.own_process import KeptInProcess
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 # How often `exists_ok` looks for a table that others keep dropping and making.
 _DROPPED_MEANWHILE_MAX: Final = 10
@@ -105,6 +108,8 @@ class Lake(KeptInProcess):
         )
         self._entries = self._stores.entries
         self._settlement = Settlement(self._stores)
+        # Needs no lock: of two handles that are opened at once, one is kept.
+        self._kept: dict[str, OpenTable] = {}
         if not self._entries.is_begun():
             self._begin(create=create and not read_only)
         if not read_only:
@@ -255,6 +260,46 @@ class Lake(KeptInProcess):
         identity = JobIdentity(job_id=job_id, application=application)
         return BulkJob(parts, identity, upkeep=upkeep)
 
+    def transaction(self, isolation: IsolationName = "snapshot") -> LakeTransaction:
+        """Begin a transaction over tables: `with lake.transaction() as tx: tx.table("a.b").put(…)`.
+
+        It reads all tables as of now, and its own writes. When the block ends, its writes to all
+        tables are committed, or none. Raises Conflict like `Table.transaction`.
+        """
+        self._stores.check_open()
+        return LakeTransaction(self._stores, self._kept_open, isolation)
+
+    def retry(
+        self,
+        run: Callable[[LakeTransaction], Result],
+        *,
+        attempts: int = 10,
+        isolation: IsolationName = "snapshot",
+    ) -> Result:
+        """Call a function with a transaction, commit, and return its result.
+
+        On Conflict it is called again with another one, after a pause that grows; so it must not
+        have effects outside of the transaction. The last Conflict is raised.
+        """
+        return retried(
+            lambda: self.transaction(isolation),
+            run,
+            attempts=attempts,
+            clock=self._stores.clock,
+            ids=self._stores.ids,
+        )
+
+    def _kept_open(self, name: str) -> OpenTable:
+        """Open a table for transactions; it stays open until the lake is closed."""
+        meta, state = self._find(name)
+        kept = self._kept.get(meta.table_id)
+        if kept is None or kept.is_closed:
+            table = self._live(meta, state, read_only=self._stores.read_only, options=None)
+            kept = open_table_of(table)
+            _ = kept.engine
+            kept = self._kept.setdefault(meta.table_id, kept)
+        return kept
+
     def load_table(self, name: str) -> CatalogTable:
         """Return a table's definition, history and files, without opening its rows."""
         meta, state = self._find(name)
@@ -377,6 +422,7 @@ class Lake(KeptInProcess):
             is_mine = stored.work.drop(purge=purge)
         self._stores.live_tables.close_dropped(announcement.table_id)
         try:
+            self._stores.decisions.forget(announcement.table_id)
             outcome = self._settlement.settle_own(announcement)
         except (Unavailable, Conflict, OutcomeUnknown) as error:
             raise OutcomeUnknown(

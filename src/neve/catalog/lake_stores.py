@@ -5,6 +5,7 @@ needs it and closed with the last. A handle that is garbage-collected counts as 
 can be open twice, once for writing and once for reading only.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,15 +16,19 @@ from neve.catalog.catalog_entries import CatalogEntries
 from neve.catalog.sql_door import SqlEngine
 from neve.catalog.stored_table import StoredTable
 from neve.engine.background import end_forgotten
+from neve.engine.joint_commits import JointCommits
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
-from neve.errors import Closed, InvalidArgument, NotFound
+from neve.errors import Closed, InvalidArgument, NeveError, NotFound
+from neve.manifest.decisions import Decisions
 from neve.observability.events import Listener, unheard
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.own_process import check_forked_idle, forked, keep_to_process
 from neve.table.table_context import TableParts
+
+logger = logging.getLogger(__name__)
 
 
 class _Id(NamedTuple):
@@ -72,6 +77,12 @@ class LiveTables:
                 )
             shared.handles += 1
             return shared.engine
+
+    def engines(self) -> list[TableEngine]:
+        """Return all engines that are open for writing."""
+        with self._lock:
+            found = list(self._engines.items())
+        return [shared.engine for key, shared in found if not key.read_only]
 
     def opened(self, table_id: str, *, read_only: bool) -> TableEngine | None:
         """Return a table's engine if any handle has it open; waits for one that is opening."""
@@ -166,6 +177,8 @@ class LakeStores:
         self.read_only = read_only
         # Needs no lock.
         self.entries = CatalogEntries(objects, clock=clock, ids=ids)
+        self.decisions = Decisions(self.entries.store, clock=clock, ids=ids)
+        self.joint_commits = JointCommits(self.decisions, clock=clock, recorder=self.recorder)
         self.live_tables = LiveTables()
         # Guarded by _lock.
         self._lock = Lock()
@@ -201,6 +214,7 @@ class LakeStores:
                     clock=self.clock,
                     ids=self.ids,
                     properties_of=lambda: self._properties_of(table_id),
+                    decisions=self.decisions,
                 )
                 self._tables[table_id] = table
             self._tables.move_to_end(table_id)
@@ -246,12 +260,22 @@ class LakeStores:
             return
         with self._lock:
             sql, self._sql = self._sql, None
-        if sql is not None:
-            sql.close()
-        self.live_tables.close()
+        try:
+            if sql is not None:
+                sql.close()
+            self.live_tables.close()
+        finally:
+            self._end_session()
         with self._lock:
             self._is_closed = True
             self._tables.clear()
+
+    def _end_session(self) -> None:
+        try:
+            self.joint_commits.close()
+        except NeveError as error:
+            # It only fences, and is removed when it is old.
+            logger.warning("left a session of transactions cause=%s", error)
 
     def end_in_child(self) -> None:
         """Refuse all calls: open tables belong to the parent process."""

@@ -97,8 +97,14 @@ class SqlSession(Protocol):
 class SqlEngine(Protocol):
     """Opens sessions on one lake; safe for many threads."""
 
-    def session(self, *, external_access: bool = False, this: Any = None) -> SqlSession:  # noqa: ANN401 - a Table, which imports this module
-        """Begin a session; `this` is the table of that name."""
+    def session(
+        self,
+        *,
+        external_access: bool = False,
+        this: Any = None,  # noqa: ANN401 - a Table, which imports this module
+        transaction: Any = None,  # noqa: ANN401 - a LakeTransaction, as above
+    ) -> SqlSession:
+        """Begin a session; `this` is the table of that name, `transaction` what it runs in."""
         ...
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from neve.catalog.table_meta import TableMeta
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.commit import TableCommitter
+from neve.manifest.decisions import Decisions
 from neve.manifest.documents import Lease
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore
@@ -31,7 +32,7 @@ from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
 from neve.storage.local_store import LocalStore
 from neve.storage.object_store import LogStore, ObjectStore
-from neve.storage.table_paths import TablePaths
+from neve.storage.table_paths import TablePaths, WarehousePaths
 from neve.table.table_context import Definitions, TableParts, logs_of
 
 logger = logging.getLogger(__name__)
@@ -76,8 +77,12 @@ class StoredTable:
         clock: Clock,
         ids: IdSource,
         properties_of: Callable[[], Mapping[str, str]] = dict,
+        decisions: Decisions | None = None,
     ) -> None:
-        """Take the table's place; `properties_of` returns its newest properties."""
+        """Take the table's place; `properties_of` returns its newest properties.
+
+        `decisions` are those of the lake; without them, this opens the catalog's store.
+        """
         # Fixed at construction.
         self.table_id = table_id
         self.paths = TablePaths(table_id)
@@ -92,6 +97,11 @@ class StoredTable:
         self.work = WriterState(self.versions, clock=clock)
         self.committer = TableCommitter(
             self.versions, self.work, clock=clock, ids=ids, collects=True
+        )
+        self.decisions = decisions or Decisions(
+            ManifestStore(objects, WarehousePaths().catalog_manifest, clock=clock, ids=ids),
+            clock=clock,
+            ids=ids,
         )
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Needs no lock.
@@ -141,6 +151,7 @@ class StoredTable:
             properties=properties or {},
             recorder=recorder or NoRecorder(),
             listener=listener,
+            decisions=self.decisions,
             publish=self.publisher.publish_once if is_published else None,
             lineage=self.publisher if is_published else None,
         )

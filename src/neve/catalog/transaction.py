@@ -4,29 +4,41 @@
         row = tx.get(1)
         tx.put({**row, "amount": row["amount"] + 1})
 
+    with lake.transaction() as tx:
+        tx.table("shop.orders").put(order)
+        tx.table("shop.stock").put(stock)
+
 The block commits when it ends, and leaves nothing behind when it raises. A Conflict means that
 another writer was first: begin again. Scans made by a transaction may be read in any thread; all
 calls of the transaction itself belong to the thread that began it.
 """
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
+from neve.catalog.sql_door import Frame, Parameters, SqlResult
 from neve.engine.row_input import Rows
-from neve.engine.transaction import Isolation, TableTransaction
-from neve.errors import Closed, InvalidArgument
+from neve.engine.transaction import Isolation, Moment, TableTransaction
+from neve.errors import Closed, Conflict, InvalidArgument, Phrase, Wording
 from neve.model.schema import TableSchema
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
+from neve.storage.clock import Clock, IdSource
 from neve.storage.own_process import KeptInProcess
 from neve.table.table_view import Row
 
 IsolationName: TypeAlias = Literal["snapshot", "serializable"]
+Result = TypeVar("Result")
+
+_FIRST_PAUSE_SECONDS: Final = 0.002
+_LONGEST_PAUSE_SECONDS: Final = 0.25
 
 
 class TransactionLife:
@@ -137,16 +149,10 @@ class TransactionTable(KeptInProcess):
         self._table.check_open()
 
 
-class Transaction(TransactionTable):
-    """A transaction of one table; a context manager, for the thread that began it."""
+class TransactionBlock:
+    """The end of a transaction: a block that commits, or one that raises and leaves nothing."""
 
-    def __init__(self, table: OpenTable, isolation: IsolationName = "snapshot") -> None:
-        """Begin; everything it reads is as of now."""
-        inner = TableTransaction(table.engine, table.name, Isolation.of(isolation))
-        super().__init__(table, inner, TransactionLife())
-
-    def __repr__(self) -> str:
-        return f"Transaction({self.name!r}, {self._life.ending or 'open'})"
+    _life: TransactionLife
 
     def __enter__(self) -> Self:
         return self
@@ -164,6 +170,33 @@ class Transaction(TransactionTable):
         else:
             self.rollback()
 
+    def commit(self) -> object:
+        """Make its writes durable and visible."""
+        raise NotImplementedError
+
+    def rollback(self) -> None:
+        """End it without writing anything; twice is not an error."""
+        if self._life.ending:
+            return
+        self._life.check()
+        self._life.ending = "rolled back"
+        self._close()
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class Transaction(TransactionBlock, TransactionTable):
+    """A transaction of one table; a context manager, for the thread that began it."""
+
+    def __init__(self, table: OpenTable, isolation: IsolationName = "snapshot") -> None:
+        """Begin; everything it reads is as of now."""
+        inner = TableTransaction(table.engine, table.name, Isolation.of(isolation))
+        super().__init__(table, inner, TransactionLife())
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.name!r}, {self._life.ending or 'open'})"
+
     def commit(self) -> int:
         """Make its writes durable and visible; return the last sequence number.
 
@@ -176,13 +209,128 @@ class Transaction(TransactionTable):
         self._life.ending = "committed"
         return sequence
 
-    def rollback(self) -> None:
-        """End it without writing anything; twice is not an error."""
-        if self._life.ending:
-            return
-        self._life.check()
-        self._life.ending = "rolled back"
+    def _close(self) -> None:
         self._inner.close()
+
+
+class LakeTransaction(TransactionBlock, KeptInProcess):
+    """A transaction over tables of a lake; a context manager, for the thread that began it."""
+
+    def __init__(
+        self,
+        stores: LakeStores,
+        open_table: Callable[[str], OpenTable],
+        isolation: IsolationName = "snapshot",
+    ) -> None:
+        """Begin; everything it reads is as of now, in all tables."""
+        self._isolation = Isolation.of(isolation)
+        self._stores = stores
+        self._commits = stores.joint_commits
+        self._open_table = open_table
+        self._life = TransactionLife()
+        self._tables: dict[str, TransactionTable] = {}
+        self._inner: dict[str, TableTransaction] = {}
+        moments = self._commits.moments(stores.live_tables.engines())
+        self._moments = {id(each.engine): each for each in moments}
+        self._end = weakref.finalize(self, _release_all, moments)
+
+    def __repr__(self) -> str:
+        return f"LakeTransaction({list(self._tables)}, {self._life.ending or 'open'})"
+
+    def table(self, name: str) -> TransactionTable:
+        """Return a table inside the transaction; raises NotFound, and Fenced for another's.
+
+        The table is opened for writing, and stays open until the lake is closed.
+        """
+        self._life.check()
+        found = self._tables.get(name)
+        if found is None:
+            table = self._open_table(name)
+            inner = self._inner.get(table.table_id)
+            if inner is None:
+                inner = self._inner[table.table_id] = self._begin(table)
+            found = self._tables[name] = TransactionTable(table, inner, self._life)
+        return found
+
+    def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
+        """Run queries and changes of rows inside the transaction; see `Lake.sql`."""
+        self._life.check()
+        with self._stores.sql().session(transaction=self) as session:
+            return session.sql(text, params, **frames)
+
+    def _begin(self, table: OpenTable) -> TableTransaction:
+        engine = table.engine
+        moment = self._moments.get(id(engine))
+        # Another thread may have written it since, after tables that this shows as they were.
+        if (
+            moment is None
+            and not engine.is_read_only
+            and (engine.current.sequence != engine.opened_at)
+        ):
+            raise Conflict(
+                f"table {table.name!a} was opened and written after the transaction began",
+                table=table.name,
+                hint=Wording(Phrase.TRANSACT_AGAIN),
+            )
+        return TableTransaction(engine, table.name, self._isolation, moment)
+
+    def commit(self) -> None:
+        """Make the writes to all tables durable and visible, or none of them.
+
+        Raises Conflict when another writer was first; then nothing is written.
+        """
+        self._life.check()
+        self._life.ending = "refused"
+        try:
+            written = [each for each in self._inner.values() if each.has_writes]
+            read = [each for each in self._inner.values() if not each.has_writes and each.has_reads]
+            if not all(each.is_open for each in self._inner.values()):
+                raise Closed(
+                    "the transaction was ended by a write that failed half way",
+                    hint="Begin another one",
+                )
+            if len(written) == 1 and not read:
+                written[0].commit()
+            elif written:
+                self._commits.commit(written, read)
+        finally:
+            self._close()
+        self._life.ending = "committed"
+
+    def _close(self) -> None:
+        for each in self._inner.values():
+            each.close()
+        self._end()
+
+
+def _release_all(moments: Sequence[Moment]) -> None:
+    for each in moments:
+        each.release()
+
+
+def retried(
+    begin: Callable[[], LakeTransaction],
+    run: Callable[[LakeTransaction], Result],
+    *,
+    attempts: int,
+    clock: Clock,
+    ids: IdSource,
+) -> Result:
+    """Call a function with a transaction and commit, again on Conflict; return its result."""
+    if type(attempts) is not int or attempts < 1:
+        raise InvalidArgument(f"attempts={attempts!r} is invalid", hint="Use 1 or more")
+    pause = _FIRST_PAUSE_SECONDS
+    for left in range(attempts - 1, -1, -1):
+        try:
+            with begin() as transaction:
+                return run(transaction)
+        except Conflict:
+            if not left:
+                raise
+        # At different times, so that two of them do not meet again.
+        clock.sleep(pause * (0.5 + ids.uuid().int % 1_024 / 1_024))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    raise AssertionError("the last attempt returns or raises")
 
 
 class TransactionReader:

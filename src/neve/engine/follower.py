@@ -20,7 +20,7 @@ writes, which depend on rows in files.
 
 import pyarrow.compute as pc
 
-from neve.engine.recovery import BatchApply, Recovered, new_memtable
+from neve.engine.recovery import BatchApply, PreparedParts, Recovered, new_memtable
 from neve.engine.ruled_writes import in_order, keys_in, newer_than
 from neve.errors import Corruption, NotFound
 from neve.manifest.table_head import TableHead
@@ -88,6 +88,8 @@ class Follower:
         self._files = files
         self._paths = paths
         self._sequence = recovered.next_sequence - 1
+        self._prepared = PreparedParts(files.parts)
+        self._pending = recovered.pending
         self._is_usable = not recovered.report.problems and self._replay.last_log is not None
 
     def advance(self, view: TableView, snapshot: TableSnapshot) -> tuple[TableView, int] | None:
@@ -122,18 +124,47 @@ class Follower:
         apply = BatchApply(view)
         while True:
             for logged in self._replay.read_on():
+                if not self._settle(apply):
+                    return None
+                if logged.batch.transaction is not None:
+                    self._pending = logged
+                    continue
                 if any(type(change) is PartialRows for change in logged.batch.changes):
                     return None
                 apply(logged, from_sequence=self._sequence + 1)
                 self._sequence = logged.next_sequence - 1
             log = self._replay.last_log
             assert log is not None, "a follower begins in a log"
-            if not self._replay.has_log_ended or not self._replay.begin_next(self._after(log)):
+            is_last = not self._replay.has_log_ended
+            if not self._settle(apply, may_wait=is_last):
+                return None
+            if is_last or not self._replay.begin_next(self._after(log)):
                 return view
             view.memtables[0].freeze()
             newer = new_memtable(view.context, self._sequence + 1)
             view = TableView((newer, *view.memtables), view.files, view.context)
             apply = BatchApply(view)
+
+    def _settle(self, apply: BatchApply, *, may_wait: bool = False) -> bool:
+        """Apply or drop a part of a transaction; False when everything must be read again.
+
+        The writer logs nothing after it before the decision. So the decision is known if something
+        follows, unless it was removed: then the part is in data files.
+        """
+        part = self._pending
+        if part is None:
+            return True
+        if self._prepared.is_decided(part):
+            if any(type(change) is PartialRows for change in part.batch.changes):
+                return False
+            apply(part, from_sequence=self._sequence + 1)
+        elif may_wait:
+            return True
+        elif self._files.parts.versions.head().flushed_sequence >= part.next_sequence - 1:
+            return False
+        self._sequence = part.next_sequence - 1
+        self._pending = None
+        return True
 
     def _after(self, log: LogFile) -> LogFile:
         number = log.number + 1

@@ -41,7 +41,7 @@ from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys, pause_
 from neve.engine.ruled_writes import RuledPath, path_of
 from neve.engine.snapshot import CurrentView
 from neve.engine.table_options import TableOptions
-from neve.engine.upkeep import overtaken
+from neve.engine.upkeep import forget_decisions, overtaken
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import Decide, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
@@ -60,6 +60,7 @@ from neve.observability.metrics import (
 from neve.storage.object_store import LockHandle
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
+from neve.wal.batch_codec import EncodedChanges
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +141,41 @@ class LiveWriter:
         if self._buffer.is_full:
             self._roll_full()
         return sequence
+
+    # Committing together with other tables
+
+    def admit(self) -> None:
+        """Delay a write while background work is pending; raises when the writer has ended."""
+        if self.backlog.pressure is not CALM or self._ended is not None or self._is_roll_due:
+            self._admit()
+
+    def hold(self, action: Callable[[], None]) -> None:
+        """Run an action while no other write comes between; then roll a full memtable."""
+        self._buffer.log.run_alone(action)
+        if self._buffer.is_full:
+            self._roll_full()
+
+    def log_held(self, changes: EncodedChanges) -> int:
+        """Log a write inside of `hold`, and show nothing yet; return its first sequence number.
+
+        It is durable, whatever the policy.
+        """
+        log = self._buffer.log
+        try:
+            first = log.append_held(changes, None)
+            log.sync_held()
+        except Fenced as error:
+            self._end(error)
+            raise
+        return first
+
+    def show_held(self, write: PreparedWrite, sequence: int) -> None:
+        """Show a logged write inside of `hold`."""
+        self._buffer.apply(write, sequence)
+
+    def give_up(self, error: BaseException) -> None:
+        """Refuse everything, inside of `hold`: only reopening shows what was committed."""
+        self._buffer.log.give_up(error)
 
     def drop_spare_logs(self) -> int:
         """Delete logs that are only kept for reuse; returns how many."""
@@ -232,6 +268,7 @@ class LiveWriter:
             ),
         )
         self.install(committed, flushed=memtable)
+        forget_decisions(self._parts, flushed)
         log.truncate_below(floor)
         recorder = self._parts.recorder
         seconds = self._parts.clock.monotonic() - began

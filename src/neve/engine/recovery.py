@@ -6,7 +6,7 @@ Steps of a writer, in this order:
 2. take over the table: the next epoch fences every commit of the previous writer
 3. read the head: rows up to `flushed_sequence` are in files; then the mark, then list the logs
 4. replay the logs from the floor on into a memtable, and compare them with the mark; merge partial
-   writes with the rows of the head
+   writes with the rows of the head, and drop parts of transactions that were not decided
 5. begin a new log under the new epoch; replayed logs stay until their rows are flushed, and are
    deleted at once when they have none; with many logs, the replayed rows are flushed first
 
@@ -40,6 +40,7 @@ from neve.errors import (
     Wording,
 )
 from neve.keys.columns import KeyArray
+from neve.manifest.decisions import Decisions
 from neve.manifest.table_head import TableHead
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
@@ -93,6 +94,10 @@ class Recovered:
     report: ReplayReport
     replay: Replay
     """Reads on where it ended; for a reader beside the writer."""
+    pending: LoggedBatch | None = None
+    """For such a reader: the last batch, if it is a part of an undecided transaction."""
+    dropped_through: int = 0
+    """For such a reader: the last sequence of a part that it left out."""
 
     def is_nothing_above(self, head: TableHead) -> bool:
         """Whether the logs were read to their end and hold no row that files lack."""
@@ -314,15 +319,32 @@ def recover(
     """Replay rows that are not in data files; raises Corruption depending on the mode.
 
     `files` are those of the head's Version: partial writes are merged with their rows. `by_log`
-    makes a memtable for each log: a flush has all rows of a log, or none. Changes that were made
-    under other rules of rows have a memtable of their own, so that they are read under those.
+    makes a memtable for each log: a flush has all rows of a log, or none. It is for readers beside
+    the writer, who wait for the decision of a transaction that the log ends with. Changes that were
+    made under other rules of rows have a memtable of their own, so that they are read under those.
     """
     first = head.flushed_sequence + 1
     replay, logs, owned_from = replay_logs(parts, head, mode=mode)
     view = TableView((new_memtable(context, first),), files, context)
     apply = BatchApply(view)
     log = None
+    prepared = PreparedParts(parts)
+    pending: LoggedBatch | None = None
+    dropped_through = 0
     for logged in replay:
+        if pending is not None:
+            # The writer went on, so the decision of the one before is known.
+            if prepared.is_decided(pending):
+                apply(pending, from_sequence=first)
+            else:
+                dropped_through = pending.next_sequence - 1
+            pending = None
+        if logged.batch.transaction is not None and logged.next_sequence > first:
+            if by_log and not prepared.is_decided(logged):
+                pending = logged
+                continue
+            if not by_log and not prepared.settle(logged):
+                continue
         ruling = _ruling_context(context, logged.batch.schema_version)
         is_next = by_log and log not in {None, replay.last_log}
         if is_next or ruling.schema.rules != view.context.schema.rules:
@@ -330,7 +352,8 @@ def recover(
             apply = BatchApply(view)
         log = replay.last_log
         apply(logged, from_sequence=first)
-    next_sequence = max(replay.report.next_sequence or 1, head.last_sequence + 1, first)
+    reached = replay.report.next_sequence if pending is None else pending.sequence
+    next_sequence = max(reached or 1, head.last_sequence + 1, first)
     if view.context is not context:
         view = _with_memtable(view, context, next_sequence)
     highest = max((log.number for log in logs), default=0)
@@ -346,7 +369,42 @@ def recover(
         next_log_number=max(head.next_log_number, highest + 1),
         report=replay.report,
         replay=replay,
+        pending=pending,
+        dropped_through=dropped_through,
     )
+
+
+class PreparedParts:
+    """Says which parts of transactions over several tables count."""
+
+    def __init__(self, parts: TableParts) -> None:
+        self._decisions = parts.decisions
+        self._path = parts.paths.wal
+
+    def is_decided(self, logged: LoggedBatch) -> bool:
+        """Return whether the transaction of a part is decided so far."""
+        decisions, transaction = self._of(logged)
+        return decisions.are_decided([transaction])[transaction]
+
+    def settle(self, logged: LoggedBatch) -> bool:
+        """Return whether it is decided; if not, it never will be."""
+        decisions, transaction = self._of(logged)
+        is_decided = decisions.settle(transaction)
+        if not is_decided:
+            rows = logged.batch.row_count
+            logger.info("dropped a part transaction=%s rows=%d", transaction, rows)
+        return is_decided
+
+    def _of(self, logged: LoggedBatch) -> tuple[Decisions, str]:
+        transaction = logged.batch.transaction
+        assert transaction is not None, "a part names its transaction"
+        if self._decisions is None:
+            raise InvalidArgument(
+                f"the log has a part of transaction {transaction!a}, whose decision is in the lake",
+                path=self._path,
+                hint="Open the table from its lake",
+            )
+        return self._decisions, transaction
 
 
 def _ruling_context(context: TableContext, schema_id: int) -> TableContext:

@@ -36,6 +36,7 @@ from neve.engine.snapshot import CurrentView, LostFiles, Snapshot, SnapshotOrigi
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import (
     Upkeep,
+    forget_decisions,
     refuse_overtaken,
     remove_old_epochs,
     sweep_leftovers,
@@ -140,6 +141,7 @@ class TableEngine:
                 self._writer.start_background(
                     (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
+        self.opened_at = self.current.sequence
         self.parts.report(
             EventKind.OPENED,
             version=self.current.view.version,
@@ -407,6 +409,7 @@ class TableEngine:
                 tools=LogTools(clock=parts.clock, ids=parts.ids, recorder=parts.recorder),
             )
             remove_old_epochs(parts, below=epoch)
+            forget_decisions(parts, snapshot.head.flushed_sequence)
             if recovered.is_nothing_above(snapshot.head):
                 log.truncate_below(log.active_log_number)
             view = TableView(recovered.memtables, files, context)
@@ -483,7 +486,8 @@ class TableEngine:
             files = self.files.file_set(snapshot.version, before=known)
             recovered = self._recover(snapshot, context, files, by_log=True)
             # A flush in between may have removed rows from the logs that the Version lacks.
-            if recovered.next_sequence <= self.parts.versions.head().flushed_sequence:
+            flushed = self.parts.versions.head().flushed_sequence
+            if recovered.next_sequence <= flushed or 0 < recovered.dropped_through <= flushed:
                 return None
             view = TableView(recovered.memtables, files, context)
             self._follower = Follower(recovered, snapshot.head, self.files, self.parts.paths)

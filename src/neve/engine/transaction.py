@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from itertools import chain
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -36,11 +36,11 @@ from neve.engine.ruled_writes import RuledPath, path_of
 from neve.engine.snapshot import CurrentView, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import Decide, Decided, PreparedBatch, PreparedWrite, WritePath
-from neve.errors import Conflict, InvalidArgument, LimitExceeded, Phrase, Wording
+from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound, Phrase, Wording
 from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.ranges import KeyRange
-from neve.memtable.memtable import Memtable
+from neve.memtable.memtable import Memtable, MemtableMark
 from neve.model.display import shown
 from neve.model.write_batch import SEQUENCE_MAX, UpsertRows
 from neve.observability.metrics import TRANSACTION_CONFLICTS, TRANSACTIONS
@@ -74,27 +74,68 @@ class Isolation(StrEnum):
             ) from error
 
 
+class Moment(NamedTuple):
+    """A table at one moment, which a transaction can begin at later; keeps what conflicts need."""
+
+    engine: TableEngine
+    view: TableView
+    sequence: int
+    mark: MemtableMark
+    since: int
+
+    @classmethod
+    def of(cls, engine: TableEngine) -> "Moment":
+        """Begin to keep what changes from now on; `release` ends it."""
+        current = engine.current
+        since = current.sequence
+        current.transactions.begin(since)
+        return cls(engine, current.view, since, current.view.memtables[0].mark(), since)
+
+    def newest(self) -> "Moment":
+        """Return the newest moment instead; only one of them is released."""
+        current = self.engine.current
+        view = current.view
+        mark = view.memtables[0].mark()
+        return self._replace(view=view, sequence=current.sequence, mark=mark)
+
+    def is_newest(self) -> bool:
+        """Return whether nothing has moved since."""
+        current = self.engine.current
+        return current.view is self.view and current.sequence == self.sequence
+
+    def release(self) -> None:
+        """End what `of` began."""
+        self.engine.current.transactions.end(self.since)
+
+
 class TableTransaction:
     """An open transaction of one table; for one thread at a time."""
 
-    def __init__(self, engine: TableEngine, name: str, isolation: Isolation) -> None:
-        """Begin; `name` is that of the table, for errors."""
+    def __init__(
+        self, engine: TableEngine, name: str, isolation: Isolation, moment: Moment | None = None
+    ) -> None:
+        """Begin, now or at an earlier moment; `name` is that of the table, for errors."""
         self._engine = engine
         self._name = name
         is_serializable = isolation is Isolation.SERIALIZABLE
         current = engine.current
-        since = current.sequence
+        began = moment or Moment.of(engine)
+        since = began.sequence
         current.transactions.begin(since)
         try:
-            newest = current.view.memtables[0]
-            mark = newest.mark()
-            view, sequence, self._writer_path = self._pin()
+            if moment is None:
+                view, sequence, self._writer_path = self._pin()
+            else:
+                view, sequence, self._writer_path = self._pin_at(moment)
         except BaseException:
             current.transactions.end(since)
             raise
+        finally:
+            if moment is None:
+                began.release()
         self._base = view
         self._sequence = sequence
-        self._mark = mark if view.memtables[0] is newest else None
+        self._mark = began.mark if view.memtables[0] is began.view.memtables[0] else None
         release = partial(_release, engine, current.transactions, view, sequence, since)
         self._end = weakref.finalize(self, end_forgotten, release)
         self._release = release
@@ -132,6 +173,19 @@ class TableTransaction:
                 return view, sequence, path
             engine.unpin_view(view, sequence)
 
+    def _pin_at(self, moment: Moment) -> tuple[TableView, int, WritePath | None]:
+        """Pin the view of an earlier moment; raises Conflict when it is no longer readable."""
+        engine, view, sequence = self._engine, moment.view, moment.sequence
+        path = None if engine.is_read_only else engine.writer.path
+        try:
+            engine.leases.pin(view.version)
+        except NotFound as error:
+            raise self._conflict(f"version {view.version} has expired") from error
+        if (path is None or path.context is view.context) and view.pin_memory(sequence):
+            return view, sequence, path
+        engine.leases.unpin(view.version)
+        raise self._conflict("the table was changed so much that its rows are gone")
+
     # Facts
 
     @property
@@ -153,6 +207,11 @@ class TableTransaction:
     def has_writes(self) -> bool:
         """Whether there is something to commit."""
         return bool(self._writes)
+
+    @property
+    def has_reads(self) -> bool:
+        """Whether a commit depends on what it read."""
+        return bool(self._read or self._ranges)
 
     @property
     def is_open(self) -> bool:

@@ -357,6 +357,17 @@ def overtaken(parts: TableParts, newest: int, epoch: int) -> Fenced:
     )
 
 
+def forget_decisions(parts: TableParts, flushed_sequence: int) -> None:
+    """Leave the decisions of transactions whose parts are in data files; a failure postpones it."""
+    if parts.decisions is None:
+        return
+    try:
+        parts.decisions.forget(parts.paths.table_id, flushed_sequence=flushed_sequence)
+    except NeveError as error:
+        table_id = parts.paths.table_id
+        logger.warning("left decisions of transactions table=%s cause=%s", table_id, error)
+
+
 def remove_old_epochs(parts: TableParts, *, below: int) -> None:
     """Remove the directories of earlier epochs whose logs are all gone (ENGINE-U4)."""
     store = parts.logs

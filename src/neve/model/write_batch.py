@@ -106,6 +106,8 @@ class WriteBatch:
 
     changes: tuple[Change, ...]
     schema_version: int = 0
+    transaction: str | None = None
+    """The transaction over several tables that these are a part of: they count if it is decided."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.schema_version <= SCHEMA_VERSION_MAX:

@@ -19,6 +19,7 @@ from neve.catalog.lake import Lake, open_to_read
 from neve.catalog.sql_door import Frame, Parameters
 from neve.catalog.system_tables import SYSTEM_TABLES
 from neve.catalog.table import Table, open_table_of
+from neve.catalog.transaction import LakeTransaction, TransactionReader
 from neve.errors import NeveError, NotFound
 from neve.model.display import shown
 from neve.model.suggestions import similar_name, suggestion
@@ -88,12 +89,14 @@ class RelationSet:
         frames: Mapping[str, Frame],
         this: Table | None = None,
         own: Mapping[str, ScanSource],
+        transaction: LakeTransaction | None = None,
     ) -> None:
-        """Begin; `own` are the tables of the statement's transaction."""
+        """Begin; `own` are the tables of the statement, other ones are read in the transaction."""
         self._lake = lake
         self._readers = readers
         self._connection = connection
         self._this = this
+        self._transaction = transaction
         self._stack = ExitStack()
         self._frames = {name.casefold() for name in frames}
         self._opened: dict[str, ScanSource] = dict(own)
@@ -153,7 +156,9 @@ class RelationSet:
 
     def source(self, table: str) -> ScanSource:
         """Return the rows of a table, the same ones whenever a statement asks."""
-        if table not in self._opened:
+        if table not in self._opened and self._transaction is not None:
+            self._opened[table] = TransactionReader(self._transaction.table(table))
+        elif table not in self._opened:
             opened = self._readers.opened(table, self._stack)
             self._opened[table] = self._stack.enter_context(opened.snapshot())
         return self._opened[table]
@@ -205,8 +210,8 @@ class RelationSet:
     def _named(self, name: str) -> ScanSource | pa.Table | None:
         folded = name.casefold()
         if folded == THIS and self._this is not None:
-            if self._this.name in self._opened:
-                return self._opened[self._this.name]
+            if self._this.name in self._opened or self._transaction is not None:
+                return self.source(self._this.name)
             return self._stack.enter_context(self._this.snapshot())
         if folded in SYSTEM_TABLES:
             return self._lake.system_table(folded)

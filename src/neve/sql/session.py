@@ -1,10 +1,20 @@
 """Sessions: statements one after the other, on the tables of a lake.
 
 Each statement is parsed, and its relations are opened; a query runs on DuckDB over them. A change
-of rows is one SELECT of whole new rows, then one transaction; see `neve.sql.changes`.
+of rows is one SELECT of whole new rows, then the writes of a transaction; see `neve.sql.changes`.
+
+    outside of BEGIN … COMMIT   a change is a transaction of its table; other tables are read as of
+                                when the statement began
+    inside                      all statements read and write in one transaction of the lake
+
+SQL-7  A change that fails inside of BEGIN … COMMIT rolls the whole transaction back: a part of the
+       statement may have been written to it. The session goes on without one.
+SQL-8  Definitions and CALL are not part of transactions, and are refused inside of one.
+SQL-9  A session that ends rolls back what was not committed.
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from threading import Lock
 from types import TracebackType
 from typing import Final, Self
@@ -14,9 +24,8 @@ import pyarrow as pa
 from neve.catalog.lake import Lake
 from neve.catalog.sql_door import Frame, Parameters, SqlResult
 from neve.catalog.table import Table
-from neve.catalog.transaction import TransactionReader, TransactionTable
+from neve.catalog.transaction import LakeTransaction, TransactionReader, TransactionTable
 from neve.errors import Closed, InvalidArgument
-from neve.read.dataset import ScanSource
 from neve.sql.changes import Changed, change_rows
 from neve.sql.database import Database
 from neve.sql.definitions import call, create_from, define, show
@@ -57,14 +66,20 @@ class SqlEngine:
         self._lock = Lock()
         self._databases: dict[bool, Database] = {}
 
-    def session(self, *, external_access: bool = False, this: Table | None = None) -> "Session":
-        """Begin a session; `this` is the table of that name."""
+    def session(
+        self,
+        *,
+        external_access: bool = False,
+        this: Table | None = None,
+        transaction: LakeTransaction | None = None,
+    ) -> "Session":
+        """Begin a session; `this` is the table of that name, `transaction` what it runs in."""
         with self._lock:
             database = self._databases.get(external_access)
             if database is None:
                 database = Database(external_access=external_access)
                 self._databases[external_access] = database
-        return Session(self, database, this=this)
+        return Session(self, database, this=this, transaction=transaction)
 
     def close(self) -> None:
         """Close the readers and the databases; twice is not an error."""
@@ -78,10 +93,19 @@ class SqlEngine:
 class Session:
     """Runs statements; for one thread. A context manager."""
 
-    def __init__(self, engine: SqlEngine, database: Database, *, this: Table | None) -> None:
+    def __init__(
+        self,
+        engine: SqlEngine,
+        database: Database,
+        *,
+        this: Table | None,
+        transaction: LakeTransaction | None,
+    ) -> None:
         self._engine = engine
         self._database = database
         self._this = this
+        self._transaction = transaction
+        self._is_callers = transaction is not None
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -111,8 +135,9 @@ class Session:
         return result
 
     def close(self) -> None:
-        """End the session; twice is not an error."""
+        """Roll back what was not committed, and end the session; twice is not an error."""
         self._is_closed = True
+        self._roll_back()
 
     def _run(
         self, statement: Statement, params: Parameters | None, frames: Mapping[str, Frame]
@@ -128,24 +153,33 @@ class Session:
                 return self._change(statement, params, frames)
             case Show():
                 return _result(statement, show(statement, self._engine.lake))
-            case Call():
-                return _result(statement, call(statement, self._engine.lake))
             case Control():
                 return self._control(statement)
+            case Call():
+                self._refuse_in_transaction(statement)
+                return _result(statement, call(statement, self._engine.lake))
             case CreateTable(rows=Query() as query):
                 return self._create_from(statement, query, params, frames)
             case _:
                 self._define(statement)
-                return _result(statement, _NOTHING)
+                return _result(statement, _NOTHING, 0)
+
+    # Changes and transactions
 
     def _change(
         self, statement: Change, params: Parameters | None, frames: Mapping[str, Frame]
     ) -> SqlResult:
         lake = self._engine.lake
         is_this = statement.target.table == THIS and self._this is not None
-        name = self._this.name if is_this else found_name(lake, statement.target)
-        with lake.table(name) as table, table.transaction() as transaction:
-            changed = self._changed(statement, transaction, name, params, frames)
+        name = self._this.name if is_this and self._this else found_name(lake, statement.target)
+        with ExitStack() as stack:
+            if self._transaction is not None:
+                stack.push(self._end_when_failed)
+                changing = self._transaction.table(name)
+            else:
+                table = stack.enter_context(lake.table(name))
+                changing = stack.enter_context(table.transaction())
+            changed = self._changed(statement, changing, name, params, frames)
         return _result(statement, changed.rows(), changed.count)
 
     def _changed(
@@ -156,11 +190,47 @@ class Session:
         params: Parameters | None,
         frames: Mapping[str, Frame],
     ) -> Changed:
-        own = {name: TransactionReader(table)}
-        with self._relations(frames, own) as relations:
+        with self._relations(frames, {name: table}) as relations:
             rows = statement.rows if isinstance(statement, Insert) else statement
             relations.register(rows.relations)
             return change_rows(statement, table, relations, params)
+
+    def _end_when_failed(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None and self._transaction is not None:
+            self._transaction.rollback()
+            if not self._is_callers:
+                self._transaction = None
+
+    def _control(self, statement: Control) -> SqlResult:
+        if self._is_callers:
+            raise InvalidArgument(
+                f"{statement} inside of a transaction that Python began",
+                hint="Call its commit or rollback",
+            )
+        if statement is Control.BEGIN:
+            if self._transaction is not None:
+                raise InvalidArgument("a transaction is open already", hint="COMMIT it first")
+            self._transaction = self._engine.lake.transaction()
+        elif self._transaction is None:
+            raise InvalidArgument(f"there is no transaction to {statement.lower()}", hint="BEGIN")
+        elif statement is Control.COMMIT:
+            transaction, self._transaction = self._transaction, None
+            transaction.commit()
+        else:
+            self._roll_back()
+        return _result(statement, _NOTHING, 0)
+
+    def _roll_back(self) -> None:
+        if self._transaction is not None and not self._is_callers:
+            self._transaction.rollback()
+        self._transaction = None
+
+    # Definitions
 
     def _create_from(
         self,
@@ -170,6 +240,8 @@ class Session:
         frames: Mapping[str, Frame],
     ) -> SqlResult:
         self._refuse_in_transaction(statement)
+        if statement.exists_ok and self._engine.lake.table_exists(statement.table):
+            return _result(statement, _NOTHING, 0)
         with self._relations(frames) as relations:
             relations.register(query.relations)
             rows = relations.rows(query.text, params)
@@ -185,8 +257,17 @@ class Session:
         finally:
             connection.close()
 
+    def _refuse_in_transaction(self, statement: Statement) -> None:
+        if self._transaction is not None:
+            raise InvalidArgument(
+                f"{kind_of_statement(statement)} is not part of a transaction",
+                hint="COMMIT or ROLLBACK first",
+            )
+
+    # Relations
+
     def _relations(
-        self, frames: Mapping[str, Frame], own: Mapping[str, ScanSource] | None = None
+        self, frames: Mapping[str, Frame], own: Mapping[str, TransactionTable] | None = None
     ) -> RelationSet:
         return RelationSet(
             self._engine.lake,
@@ -194,20 +275,9 @@ class Session:
             self._database.connection(),
             frames=frames,
             this=self._this,
-            own=own or {},
+            own={name: TransactionReader(table) for name, table in (own or {}).items()},
+            transaction=self._transaction,
         )
-
-    def _control(self, statement: Control) -> SqlResult:
-        raise InvalidArgument(f"{statement} is not supported yet", hint="Run single statements")
-
-    def _refuse_in_transaction(self, statement: Statement) -> None:
-        pass
-
-    def _control(self, statement: Control) -> SqlResult:
-        raise InvalidArgument(f"{statement} is not supported yet", hint="Run single statements")
-
-    def _refuse_in_transaction(self, statement: Statement) -> None:
-        pass
 
     def _explain(
         self, statement: Explain, params: Parameters | None, frames: Mapping[str, Frame]

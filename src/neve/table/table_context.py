@@ -18,6 +18,7 @@ from neve.errors import Corruption, InvalidArgument, NeveError, SchemaMismatch
 from neve.keys.columns import KEY_BYTES_MAX, KeyColumn, value_codec
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes
+from neve.manifest.decisions import Decisions
 from neve.manifest.leases import Leases
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_reader import Session
@@ -229,6 +230,8 @@ class TableParts:
     properties: Mapping[str, str]
     recorder: Recorder = field(default_factory=NoRecorder)
     listener: Listener = unheard
+    decisions: Decisions | None = None
+    """Which transactions over several tables were committed; None without a catalog."""
     publish: Callable[[], bool] | None = None
     """Publishes the current Version to other engines; False when it is published already."""
     lineage: PublishedLineage | None = None

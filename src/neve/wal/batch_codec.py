@@ -13,6 +13,8 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
     12 ArrowPartial    varint n, n × varint field id, then as 10: the key, the columns of these ids,
                        and others that are never NULL and have no default, as they were
     13 AppliedBatch    varint length, application (UTF-8), varint batch: whose batch these rows are
+    14 Prepared        varint length, transaction (UTF-8): the first entry of a part of a
+                       transaction over several tables, whose rows count if it was decided
     20 SchemaVersion   varint version         schema the rows of this batch were written with
     21 DurableThrough  u64 sequence, u64 nonce     every row up to here was synced before this
                        batch; the nonce is the log's own
@@ -21,7 +23,7 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
     23 LogEnd          (nothing)              last record of a log that was closed in good order
 
 WAL-11  `sequence` is that of the first row; entries 00, 01 and 13 take one number, 10-12 take
-        `rows`, 20-23 none.
+        `rows`, 14 and 20-23 none.
 WAL-12  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and
         01.
 WAL-13  merutable's deletes carry a value, the row before: written empty, read and dropped.
@@ -179,6 +181,7 @@ class Op:
     ARROW_DELETE: Final = 0x11
     ARROW_PARTIAL: Final = 0x12
     APPLIED_BATCH: Final = 0x13
+    PREPARED: Final = 0x14
     SCHEMA_VERSION: Final = 0x20
     DURABLE_THROUGH: Final = 0x21
     LOG_START: Final = 0x22
@@ -281,6 +284,17 @@ def frame_batch(
             )
         )
     return (frame, *changes.pieces)
+
+
+def prepared_for(changes: EncodedChanges, transaction: str) -> EncodedChanges:
+    """Return encoded changes as a part of a transaction, which count only if it is decided."""
+    name = transaction.encode()
+    entry = bytes((Op.PREPARED,)) + encode_varint(len(name)) + name
+    return changes._replace(
+        pieces=(entry, *changes.pieces),
+        entry_count=changes.entry_count + 1,
+        byte_count=changes.byte_count + len(entry),
+    )
 
 
 def encode_log_start(start: LogStart) -> EncodedChanges:
@@ -412,7 +426,7 @@ def _decode(payload: bytes, *, deletes_carry_values: bool) -> LoggedBatch:
     return LoggedBatch(
         sequence,
         next_sequence,
-        WriteBatch(tuple(entries.changes), entries.schema_version),
+        WriteBatch(tuple(entries.changes), entries.schema_version, entries.transaction),
         SequenceNumber(entries.durable_through),
         entries.nonce,
         entries.log_start,
@@ -428,6 +442,7 @@ class _EntryReader:
         self.deletes_carry_values = deletes_carry_values
         self.changes: list[Change] = []
         self.row_count = 0
+        self.transaction: str | None = None
         self.log_start: LogStart | None = None
         self.log_end = False
         if len(payload) >= _STAMPED_FRAME.size and _STAMPED_PREFIX(
@@ -468,6 +483,8 @@ class _EntryReader:
             self._add(PartialRows(rows, field_ids), rows.num_rows)
         elif op == Op.APPLIED_BATCH:
             self._add(AppliedBatch(self._take_text(), self._take_varint()), 1)
+        elif op == Op.PREPARED:
+            self.transaction = self._take_text()
         elif op == Op.SCHEMA_VERSION:
             self.schema_version = self._take_varint()
         elif op == Op.DURABLE_THROUGH:
@@ -525,7 +542,7 @@ class _EntryReader:
         try:
             return self._take_prefixed().decode()
         except UnicodeDecodeError as error:
-            raise Corruption("the name of an application is not UTF-8") from error
+            raise Corruption("the name of an application or transaction is not UTF-8") from error
 
     def _take_field_ids(self) -> tuple[int, ...]:
         count = self._take_varint()

@@ -321,6 +321,9 @@ def _announced_count(payload: bytes) -> int:
 def _entries(logged: LoggedBatch) -> Iterator[Entry | RowsEntry | AppliedEntry]:
     # One step per entry of one record, at most ENTRIES_MAX.
     sequence: int = logged.sequence
+    if logged.batch.transaction is not None:
+        name = NamedBytes("transaction", logged.batch.transaction.encode())
+        yield Entry("prepared", Op.PREPARED, None, None, (name,))
     for change in logged.batch.changes[:ENTRIES_MAX]:
         match change:
             case PutRow(key, value):

@@ -36,7 +36,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NoReturn, overload
+from typing import Final, overload
 
 from neve.errors import (
     Closed,
@@ -143,7 +143,9 @@ class WriteAheadLog:
             self._commit_group,
             group_bytes_max=1 if always else self.options.group_bytes_max,
             make_latch=tools.make_latch,
-            pause=self._linger if self.options.linger_seconds else None,
+            pause=partial(self._clock.sleep, self.options.linger_seconds)
+            if self.options.linger_seconds
+            else None,
         )
         # owned by the thread whose turn to commit it is
         self._next_sequence = next_sequence
@@ -247,14 +249,29 @@ class WriteAheadLog:
         def run() -> None:
             nonlocal sequence
             changes = decide()
-            if changes is None:
-                return
-            if changes.byte_count > BATCH_BYTES_MAX:
-                raise too_large(changes)
-            sequence = self._commit(((changes, apply),))
+            if changes is not None:
+                sequence = self.append_held(changes, apply)
 
         self.run_alone(run)
         return sequence
+
+    def append_held(self, changes: EncodedChanges, apply: Apply | None) -> int:
+        """Log a batch inside of `run_alone`; return its first sequence number.
+
+        Without `apply`, the caller shows the batch before `run_alone` ends, or never.
+        """
+        if changes.byte_count > BATCH_BYTES_MAX:
+            raise too_large(changes)
+        return self._commit(((changes, apply),))
+
+    def sync_held(self) -> None:
+        """Make everything durable inside of `run_alone`, whatever the policy."""
+        if self._durable_through < self._next_sequence - 1:
+            self._guard(self._sync_active, self._active.file.path)
+
+    def give_up(self, error: BaseException) -> None:
+        """Refuse everything from now on, inside of `run_alone`: what counts is not known."""
+        self._poison(error, self._active.file.path)
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while no batch is logged or applied."""
@@ -267,9 +284,6 @@ class WriteAheadLog:
         self._wait_for_flights(0)
         action()
 
-    def _linger(self) -> None:
-        self._clock.sleep(self.options.linger_seconds)
-
     def sync_once(self) -> bool:
         """Sync what is not durable yet; False when there was nothing to do."""
         worked = False
@@ -277,9 +291,8 @@ class WriteAheadLog:
         def sync() -> None:
             nonlocal worked
             self._check_usable()
-            if self._durable_through < self._next_sequence - 1:
-                self._guard(self._sync_active, self._active.file.path)
-                worked = True
+            worked = self._durable_through < self._next_sequence - 1
+            self.sync_held()
 
         self.run_alone(sync)
         return worked
@@ -421,15 +434,16 @@ class WriteAheadLog:
         first_sequence = self._next_sequence
         position: int | None = None
         try:
-            active = self._active
-            if self._is_active_full:
+            if self._active.file.position >= self._segment_bytes:
                 self._rotate()
-                active = self._active
+            active = self._active
             payloads = self._framed_group(batches)
             position = active.file.position
             self._append(payloads, batches)
             interval = self._interval_seconds
-            if self._waits or (interval is not None and self._sync_is_due(interval)):
+            if self._waits or (
+                interval is not None and self._clock.monotonic() - self._synced_at >= interval
+            ):
                 self._sync_active()
             self._apply(batches, first_sequence)
         except BaseException as error:
@@ -466,7 +480,8 @@ class WriteAheadLog:
             return None
         self._wait_for_flights(self.options.syncs_ahead - 1)
         file = self._active.file
-        if not isinstance(file, SyncsAhead) or self._is_mark_due or self._is_active_full:
+        is_full = file.position >= self._segment_bytes
+        if not isinstance(file, SyncsAhead) or self._is_mark_due or is_full:
             self._wait_for_flights(0)
             self._store_outcome(group, first, lambda: self._commit(batches))
             return None
@@ -572,10 +587,6 @@ class WriteAheadLog:
                 work.first_sequence = first
                 first += work.changes.row_count
 
-    @property
-    def _is_active_full(self) -> bool:
-        return self._active.file.position >= self._segment_bytes
-
     def _framed_group(self, batches: Batches) -> list[tuple[bytes | memoryview, ...]]:
         """Frame batches with the next sequence numbers, which they do not take yet."""
         sequence = self._next_sequence
@@ -584,7 +595,7 @@ class WriteAheadLog:
             payloads.append(frame_batch(changes, sequence, self._durable_through, self._nonce))
             sequence += changes.row_count
         if sequence > SEQUENCE_MAX:
-            _refuse_more_rows()
+            raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
         return payloads
 
     def _append(self, payloads: Sequence[tuple[bytes | memoryview, ...]], batches: Batches) -> None:
@@ -612,9 +623,6 @@ class WriteAheadLog:
         self._recorder.add(WAL_BATCHES, len(batches))
         self._recorder.add(WAL_ROWS, sum(changes.row_count for changes, _ in batches))
         self._recorder.add(WAL_BYTES, sum(changes.byte_count for changes, _ in batches))
-
-    def _sync_is_due(self, interval: float) -> bool:
-        return self._clock.monotonic() - self._synced_at >= interval
 
     def _sync_active(self) -> None:
         reached = self._next_sequence - 1
@@ -792,7 +800,3 @@ class WriteAheadLog:
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise Closed(self._unusable.message, path=self._unusable.path, hint=self._unusable.hint)
-
-
-def _refuse_more_rows() -> NoReturn:
-    raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)

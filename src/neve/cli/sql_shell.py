@@ -17,6 +17,7 @@ the shell; the end of the shell rolls an open transaction back.
 import io
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import click
-from rich.console import Console
 
 from neve.catalog.lake import Lake
 from neve.catalog.sql_door import SqlResult, SqlSession
@@ -36,7 +36,6 @@ from neve.cli.interrupts import forget_interrupts
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm
 from neve.cli.standard_output import OutputClosed, OutputFailed
 from neve.errors import InvalidArgument, NeveError, Unavailable
-from neve.inspect.page import Page
 from neve.sql.parser import ends_statement, split
 
 _PROMPT: Final = "neve> "
@@ -156,7 +155,7 @@ class SqlShell:
                 click.echo(f"{seconds:.3f} s")
 
     def _show(self, result: SqlResult) -> None:
-        height = os.get_terminal_size().lines if sys.stdout.isatty() else 0
+        height = shutil.get_terminal_size().lines if sys.stdout.isatty() else 0
         is_table = self._printer.form is RowForm.TABLE and self._printer.path == STANDARD_OUTPUT
         if not (self._has_pager and is_table and height and len(result) > height - 4):
             self._printer.write(result)

@@ -320,7 +320,7 @@ def _count_pyiceberg(location: str) -> int:
 
 
 def _count_duckdb(location: str) -> int:
-    found = duckdb_with_iceberg().execute(f"SELECT count(*) FROM iceberg_scan('{location}')")  # noqa: S608
+    found = duckdb_with_iceberg().execute(f"SELECT count(*) FROM iceberg_scan('{location}')")
     row = found.fetchone()
     assert row is not None
     return int(row[0])

@@ -125,7 +125,13 @@ def open(  # noqa: A001 - it is called neve.open
         recorder=recorder,
         listener=listener,
         read_only=read_only,
+        make_sql=_make_sql,
     )
+
+
+def _make_sql(lake: object) -> object:
+    """Load SQL, which is an extra, for a lake that is asked for it."""
+    return importlib.import_module("neve.sql.session").make_engine(lake)
 
 
 def __getattr__(name: str) -> object:

@@ -108,7 +108,7 @@ def test_a_filter_chooses_what_duckdb_chooses(orders: neve.Table, seed: int) -> 
         peer.register("orders", everything)
         for _ in range(25):
             text = random_filter(random)
-            asked = f"select id from orders where {text} order by id"  # noqa: S608 - made above
+            asked = f"select id from orders where {text} order by id"
             expected = [row[0] for row in peer.execute(asked).fetchall()]
 
             scan = orders.scan(filter=text, columns=["id"])

@@ -117,7 +117,7 @@ def test_duckdb_reads_a_table_whose_column_has_the_name_of_a_former_partition(
         location = table.iceberg_metadata()
 
         assert duckdb_engine.read(location, None) == rows_of(table)
-        found = duckdb_engine.query(f"SELECT id FROM iceberg_scan('{location}') WHERE name = 5")  # noqa: S608
+        found = duckdb_engine.query(f"SELECT id FROM iceberg_scan('{location}') WHERE name = 5")
         assert found.to_pylist() == [{"id": 2}]
         table.close()
 
@@ -205,7 +205,7 @@ def test_filters_of_others_prune_and_lose_no_row(tmp_path: Path, duckdb_engine: 
         assert [row["id"] for row in in_order(scan.to_arrow())] == [7, 9, 19]
         assert len(list(scan.plan_files())) < 5
         found = duckdb_engine.query(
-            f"SELECT id FROM iceberg_scan('{table.iceberg_metadata()}') WHERE small > 8"  # noqa: S608
+            f"SELECT id FROM iceberg_scan('{table.iceberg_metadata()}') WHERE small > 8"
         )
         assert [row["id"] for row in in_order(found)] == [7, 9, 19, 29, 39]
         table.close()

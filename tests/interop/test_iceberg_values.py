@@ -82,7 +82,7 @@ def test_every_value_is_read_as_neve_reads_it(table: Table, duckdb_engine: DuckD
     location = table.iceberg_metadata()
 
     assert repr(read_pyiceberg(location, None)) == expected
-    found = duckdb_engine.query(f"SELECT * EXCLUDE (uuid) FROM iceberg_scan('{location}')")  # noqa: S608
+    found = duckdb_engine.query(f"SELECT * EXCLUDE (uuid) FROM iceberg_scan('{location}')")
     assert repr(in_order(found)) == repr(in_order(table.scan().to_arrow().drop(["uuid"])))
 
 
@@ -112,19 +112,19 @@ def test_filters_of_duckdb_find_every_value(table: Table, duckdb_engine: DuckDb)
     location = table.iceberg_metadata()
     for name in set(VALUES) - {"number"}:
         duckdb_engine.connection.execute(
-            f"CREATE OR REPLACE TABLE kept AS SELECT * FROM iceberg_scan('{location}')"  # noqa: S608
+            f"CREATE OR REPLACE TABLE kept AS SELECT * FROM iceberg_scan('{location}')"
         )
         for sign in ("=", "<=", ">="):
             # Every value is asked for by itself, so that bounds of files are looked at.
             for (key,) in duckdb_engine.connection.execute(
-                f"SELECT id FROM kept WHERE {name} IS NOT NULL"  # noqa: S608
+                f"SELECT id FROM kept WHERE {name} IS NOT NULL"
             ).fetchall():
                 (value,) = duckdb_engine.connection.execute(
-                    f"SELECT {name} FROM kept WHERE id = {key}"  # noqa: S608
+                    f"SELECT {name} FROM kept WHERE id = {key}"
                 ).fetchone() or (None,)
                 found, expected = (
                     duckdb_engine.connection.execute(
-                        f"SELECT id FROM {source} WHERE {name} {sign} $1 ORDER BY id",  # noqa: S608
+                        f"SELECT id FROM {source} WHERE {name} {sign} $1 ORDER BY id",
                         [value],
                     ).fetchall()
                     for source in (f"iceberg_scan('{location}')", "kept")

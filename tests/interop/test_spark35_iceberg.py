@@ -52,7 +52,7 @@ class Reads:
         table = history.table
         metadata = read_metadata(table.iceberg_metadata())
         self.lakes[name] = str(self.folder / name)
-        sql = f"SELECT * FROM {name}.tables.`{table.table_id}`"  # noqa: S608 - names of the test
+        sql = f"SELECT * FROM {name}.tables.`{table.table_id}`"
         self.add(rows_of(table), location=metadata["location"])
         self.add(rows_of(table), query=sql)
         for number in published_numbers(table, metadata):

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -26,6 +27,7 @@ from neve.catalog.known_properties import check_texts
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
+from neve.catalog.sql_door import Frame, MakeSqlEngine, Parameters, SqlResult, SqlSession
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
 from neve.catalog.table import Table, open_table_of
@@ -458,6 +460,34 @@ class Lake(KeptInProcess):
             stored.work.purge_dropped()
         return self._settlement.settle_own(announcement) is not Settled.UNPURGED
 
+    # SQL
+
+    def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
+        """Run SQL on the tables of the lake, unflushed rows included; needs the extra `sql`.
+
+        Tables are named as everywhere, `shop.orders`, and each is read as of one moment.
+        `FOR VERSION AS OF 12`, `FOR TIMESTAMP AS OF '…'` and `AT (VERSION => 12)` read old ones;
+        `__tables`, `__snapshots`, `__files` and `table_changes('shop.orders', 3, 7)` are relations
+        too. `frames` are relations by name: pandas, Polars or Arrow. Parameters are a list for `?`
+        and `$1`, a dict for `$name`.
+
+        Of several statements, separated by semicolons, the last one's result is returned. Each is
+        a transaction of its own, except from BEGIN to COMMIT. SQL reaches no files, no network and
+        no variables of the program. Raises InvalidArgument with the place of a mistake, NotFound
+        with similar names.
+        """
+        with self._stores.sql().session() as session:
+            return session.sql(text, params, **frames)
+
+    def sql_session(self, *, external_access: bool = False) -> SqlSession:
+        """Begin a session of statements, in which BEGIN … COMMIT may span several calls of `sql`.
+
+        With `external_access`, queries may also read files, use the network and load extensions of
+        DuckDB: only for text from people you trust.
+        """
+        check_flags(external_access=external_access)
+        return self._stores.sql().session(external_access=external_access)
+
     # Everything
 
     def system_table(self, name: str) -> pa.Table:
@@ -601,6 +631,17 @@ class Lake(KeptInProcess):
             yield ListedTable(meta=current, stored=stored, state=state)
 
 
+def open_to_read(lake: Lake, name: str) -> Table:
+    """Open a table to read it: its writer's rows if this process writes it, else beside it.
+
+    For the layers above; raises NotFound.
+    """
+    meta, state = lake._find(name)  # noqa: SLF001 - of this module
+    stores = lake._stores  # noqa: SLF001
+    is_live = stores.live_tables.opened(meta.table_id, read_only=False) is not None
+    return lake._live(meta, state, read_only=not is_live, options=None)  # noqa: SLF001
+
+
 def open_lake(
     location: str | PathLike[str],
     *,
@@ -611,8 +652,9 @@ def open_lake(
     recorder: Recorder | None = None,
     listener: Listener | None = None,
     read_only: bool = False,
+    make_sql: MakeSqlEngine | None = None,
 ) -> Lake:
-    """Open the lake at a location; this is `neve.open`."""
+    """Open the lake at a location; this is `neve.open`, which passes `make_sql`."""
     text = fspath(location) if isinstance(location, PathLike) else location
     if not isinstance(text, str):
         raise InvalidArgument(
@@ -628,7 +670,7 @@ def open_lake(
             ids=ids,
             create=create and not read_only,
         )
-        return Lake(
+        lake = Lake(
             objects,
             clock=clock,
             ids=ids,
@@ -641,3 +683,6 @@ def open_lake(
         if isinstance(error.__cause__, NotADirectoryError):
             error.hint = "Use a directory, which may be new"
         raise
+    if make_sql is not None:
+        lake._stores.make_sql = partial(make_sql, lake)  # noqa: SLF001 - of this module
+    return lake

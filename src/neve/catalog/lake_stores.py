@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from neve.catalog.catalog_entries import CatalogEntries
+from neve.catalog.sql_door import SqlEngine
 from neve.catalog.stored_table import StoredTable
 from neve.engine.background import end_forgotten
 from neve.engine.joint_commits import JointCommits
@@ -183,9 +184,24 @@ class LakeStores:
         self._lock = Lock()
         self._tables: OrderedDict[str, StoredTable] = OrderedDict()
         self._is_closed = False
+        self._sql: SqlEngine | None = None
+        # Set once, before the lake is used.
+        self.make_sql: Callable[[], SqlEngine] | None = None
         # Set in a forked child.
         self._is_forked = False
         keep_to_process(self)
+
+    def sql(self) -> SqlEngine:
+        """Return what runs SQL on this lake, loading it first; raises InvalidArgument."""
+        self.check_open()
+        with self._lock:
+            if self._sql is None:
+                if self.make_sql is None:
+                    raise InvalidArgument(
+                        "this lake was not opened for SQL", hint="Open it with neve.open"
+                    )
+                self._sql = self.make_sql()
+            return self._sql
 
     def stored_table(self, table_id: str) -> StoredTable:
         """Return the version store of a table, which may not exist yet."""
@@ -242,7 +258,11 @@ class LakeStores:
         """Close every open table, and refuse further calls; a second call does nothing."""
         if self._is_forked:
             return
+        with self._lock:
+            sql, self._sql = self._sql, None
         try:
+            if sql is not None:
+                sql.close()
             self.live_tables.close()
         finally:
             self._end_session()

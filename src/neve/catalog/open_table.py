@@ -12,6 +12,7 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.compatibility import DefinitionChange
 from neve.catalog.lake_stores import LakeStores, LiveTables
 from neve.catalog.settlement import Settlement
+from neve.catalog.sql_door import SqlEngine
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
 from neve.engine.table_engine import TableEngine
@@ -68,6 +69,10 @@ class OpenTable(CatalogTable):
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)
                 self.opened = engine
             return self.opened
+
+    def sql(self) -> SqlEngine:
+        """Return what runs SQL on the lake."""
+        return self._stores.sql()
 
     @property
     def clock(self) -> Clock:

@@ -21,6 +21,7 @@ from neve.catalog.evolution import Evolution
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_table import OpenTable
 from neve.catalog.sort_order import SortOrder
+from neve.catalog.sql_door import Frame, Parameters, SqlResult
 from neve.catalog.transaction import IsolationName, Transaction
 from neve.catalog.version_view import VersionStats
 from neve.compaction.rewrite_job import PlanExecutor
@@ -39,6 +40,7 @@ from neve.manifest.documents import Lease
 from neve.manifest.table_head import Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.read.dataset import ArrowDataset, scan_dataset
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.object_store import RequestCount, requests_of
@@ -353,6 +355,23 @@ class Table(KeptInProcess):
             filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
         )
         return self._open.engine.scan(request, self._open.check_open)
+
+    def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
+        """Run SQL in which this table is called `this`; otherwise as `Lake.sql`."""
+        self._open.check_not_closed()
+        with self._open.sql().session(this=self) as session:
+            return session.sql(text, params, **frames)
+
+    def dataset(self) -> ArrowDataset:
+        """Return the table as a `pyarrow.dataset.Dataset`, which is read as of each run.
+
+        DuckDB, Polars and others push columns and filters into it; see `neve.read.dataset`.
+        """
+        return scan_dataset(self)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Let DuckDB, Polars and others read all rows directly, as of now."""
+        return self.scan().__arrow_c_stream__(requested_schema)
 
     def snapshot(self) -> Snapshot:
         """Freeze the current state, including unflushed rows; close the snapshot when done."""

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
+from neve.catalog.sql_door import Frame, Parameters, SqlResult
 from neve.engine.row_input import Rows
 from neve.engine.transaction import Isolation, Moment, TableTransaction
 from neve.errors import Closed, Conflict, InvalidArgument, Phrase, Wording
@@ -223,6 +224,7 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
     ) -> None:
         """Begin; everything it reads is as of now, in all tables."""
         self._isolation = Isolation.of(isolation)
+        self._stores = stores
         self._commits = stores.joint_commits
         self._open_table = open_table
         self._life = TransactionLife()
@@ -249,6 +251,12 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
                 inner = self._inner[table.table_id] = self._begin(table)
             found = self._tables[name] = TransactionTable(table, inner, self._life)
         return found
+
+    def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
+        """Run queries and changes of rows inside the transaction; see `Lake.sql`."""
+        self._life.check()
+        with self._stores.sql().session(transaction=self) as session:
+            return session.sql(text, params, **frames)
 
     def _begin(self, table: OpenTable) -> TableTransaction:
         engine = table.engine
@@ -323,3 +331,26 @@ def retried(
         clock.sleep(pause * (0.5 + ids.uuid().int % 1_024 / 1_024))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     raise AssertionError("the last attempt returns or raises")
+
+
+class TransactionReader:
+    """The rows of a table in a transaction, for engines whose threads ask for scans."""
+
+    def __init__(self, table: TransactionTable) -> None:
+        self._table = table
+        self._inner = table._inner  # noqa: SLF001 - of this module
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema of its rows."""
+        return self._inner.view.context.schema
+
+    def scan(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Read many rows, in any thread, while the thread of the transaction waits for them."""
+        request = ScanRequest(filter=filter, columns=columns, limit=limit)
+        return self._inner.scan(request, self._table._check_open)  # noqa: SLF001 - of this module

@@ -84,7 +84,8 @@ def report_failure(error: BaseException, *, as_json: bool = False) -> int:
         _print(json.dumps({"error": named | known | {"exit_code": code}}))
         return code
     below: list[str] = [*getattr(error, "details", ()), *([] if hint is None else [hint])]
-    lines = [f"neve: {shown_text(message)}", *(f"      {shown_text(line)}" for line in below)]
+    said = "\n".join(map(shown_text, message.split("\n")))  # mistakes in SQL have a caret below
+    lines = [f"neve: {said}", *(f"      {shown_text(line)}" for line in below)]
     _print("\n".join(lines))
     return code
 

@@ -43,6 +43,11 @@ def was_interrupted() -> bool:
     return bool(_received)
 
 
+def forget_interrupts() -> None:
+    """Go on after an interrupt that ended only what was running, as in a shell."""
+    _received.clear()
+
+
 def _raise(number: int, _frame: FrameType | None) -> None:
     _received.append(number)
     raise KeyboardInterrupt

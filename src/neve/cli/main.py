@@ -2,7 +2,7 @@
 
     neve demo                 runs the demo of a checkout: examples/demo, not in the package
     neve create … set         tables of a lake by name
-    neve put … apply          rows of a table
+    neve put … apply          rows of a table; `neve sql` is among them
     neve history … rollback   versions of a table
     neve flush … recover      upkeep of tables
     neve inspect wal FILE…    takes files apart
@@ -131,6 +131,7 @@ _COMMANDS: Final = {
     "get": LazyCommand("neve.cli.row_commands", "get", "Show the rows of keys"),
     "delete": LazyCommand("neve.cli.row_commands", "delete", "Delete rows"),
     "scan": LazyCommand("neve.cli.row_commands", "scan", "Show many rows, or write them to a file"),
+    "sql": LazyCommand("neve.cli.sql_command", "sql", "Run SQL, or open a shell for it"),
     "import": LazyCommand(
         "neve.cli.import_command", "import_rows", "Write the rows of a file: CSV, JSON, Parquet"
     ),

@@ -35,6 +35,7 @@ from neve.model.array_fit import nulls
 from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.notebook import first_words, shown_page, version_page, warning
+from neve.read.dataset import ArrowDataset, scan_dataset
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import KeptInProcess
@@ -200,6 +201,10 @@ class Snapshot(KeptInProcess):
             check=self._check,
             pin=lambda: self._lost.explained(self.version),
         )
+
+    def dataset(self) -> ArrowDataset:
+        """Return it as a `pyarrow.dataset.Dataset`; see `Table.dataset`."""
+        return scan_dataset(self)
 
     def close(self) -> None:
         """Release the lease and the memory; twice is not an error."""

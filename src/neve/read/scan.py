@@ -44,6 +44,7 @@ from neve.model.data_file import DataFile
 from neve.model.display import listed, shown
 from neve.notebook import facts, note, page, shown_page
 from neve.read.chosen_columns import chosen_columns
+from neve.read.dataset import ArrowDataset, dataset_of
 from neve.read.file_rows import FilePieces, FileRows, Piece
 from neve.read.filters import Filter, row_filter
 from neve.read.memory_rows import MemoryRows, keys_of
@@ -278,6 +279,10 @@ class Scan(KeptInProcess):
         """Let DuckDB, Polars and others read it directly."""
         stream: object = self.to_reader().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
         return stream
+
+    def dataset(self) -> ArrowDataset:
+        """Return it as a `pyarrow.dataset.Dataset`, each of whose runs is a run of this scan."""
+        return dataset_of(self)
 
     def to_pylist(self) -> list[Row]:
         """Read all rows as dicts, as Arrow returns them."""

@@ -1,0 +1,249 @@
+"""Relations: what the names in a statement stand for, opened for as long as it runs.
+
+Each table is read as of one moment: by a snapshot of its writer if this process has it open, else
+by a reader beside it, which is kept open for later statements and refreshed for each. Only tables
+that a statement names are opened.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from threading import Lock
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from neve.catalog.lake import Lake, open_to_read
+from neve.catalog.sql_door import Frame, Parameters
+from neve.catalog.system_tables import SYSTEM_TABLES
+from neve.catalog.table import Table, open_table_of
+from neve.catalog.transaction import LakeTransaction, TransactionReader
+from neve.errors import NeveError, NotFound
+from neve.model.display import shown
+from neve.model.suggestions import similar_name, suggestion
+from neve.read.arrow_filters import Comparing
+from neve.read.dataset import InexactError, RunLog, Scanned, ScanSource, scan_dataset
+from neve.sql.database import Connection
+from neve.sql.parser import THIS
+from neve.sql.statements import (
+    ChangesRelation,
+    NamedRelation,
+    Relation,
+    Relations,
+    TableRelation,
+    Target,
+)
+
+_READERS_KEPT: Final = 16
+# DuckDB says so of filters that it pushes, and cannot write for Arrow.
+_UNPUSHABLE: Final = re.compile("Pushdown Filter|Filter Pushdown")
+
+
+class Readers:
+    """Tables opened to be read, by id; safe for many threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._kept: OrderedDict[str, Table] = OrderedDict()
+
+    def opened(self, name: str, stack: ExitStack) -> Table:
+        """Return a table that shows what is committed and logged by now; raises NotFound."""
+        table = open_to_read(self._lake, name)
+        if not open_table_of(table).is_read_only:
+            return stack.enter_context(table)
+        with self._lock:
+            kept = self._kept.get(table.table_id)
+            if kept is not None and open_table_of(kept).is_closed:
+                kept = None
+            if kept is None:
+                self._kept[table.table_id] = kept = table
+            else:
+                table.close()
+            self._kept.move_to_end(kept.table_id)
+            while len(self._kept) > _READERS_KEPT:
+                _, oldest = self._kept.popitem(last=False)
+                oldest.close()
+        return kept.refresh()
+
+    def close(self) -> None:
+        """Close what is kept."""
+        with self._lock:
+            kept, self._kept = self._kept, OrderedDict()
+        for table in kept.values():
+            table.close()
+
+
+class RelationSet:
+    """The relations of one statement, on a connection of its own; a context manager."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        readers: Readers,
+        connection: Connection,
+        *,
+        frames: Mapping[str, Frame],
+        this: Table | None = None,
+        own: Mapping[str, ScanSource],
+        transaction: LakeTransaction | None = None,
+    ) -> None:
+        """Begin; `own` are the tables of the statement, other ones are read in the transaction."""
+        self._lake = lake
+        self._readers = readers
+        self._connection = connection
+        self._this = this
+        self._transaction = transaction
+        self._stack = ExitStack()
+        self._frames = {name.casefold() for name in frames}
+        self._opened: dict[str, ScanSource] = dict(own)
+        self._logs: dict[str, RunLog] = {}
+        self._scanned: dict[str, ScanSource] = {}
+        self._unpushed: set[str] = set()
+        self._is_copied = False
+        for name, frame in frames.items():
+            connection.register(name, frame)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+        self._stack.close()
+
+    def register(self, relations: Relations) -> None:
+        """Make the relations of a statement known; raises NotFound."""
+        for name, relation in relations:
+            if name.casefold() in self._frames or name in self._scanned:
+                continue
+            found = self._found(relation)
+            if found is None:
+                continue
+            if isinstance(found, pa.Table):
+                self._connection.register(name, found)
+                continue
+            self._scanned[name] = found
+            self._logs[name] = log = RunLog()
+            dataset = scan_dataset(found, comparing=Comparing.DUCKDB, log=log)
+            self._connection.register(name, dataset)
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Make rows known by a name."""
+        self._connection.register(name, rows)
+
+    def rows(self, text: str, params: Parameters | None = None) -> pa.Table:
+        """Run a query. One whose filters are not exactly neve's runs again without pushing them."""
+        while True:
+            try:
+                return self._connection.rows(text, params)
+            except NeveError as error:
+                if not self._may_try_again(error):
+                    raise
+
+    def scans(self) -> Iterator[tuple[str, Scanned]]:
+        """Return the scans of the queries so far, with the names of their relations."""
+        for name, log in self._logs.items():
+            for scan in log.scans:
+                yield name, scan
+
+    def source(self, table: str) -> ScanSource:
+        """Return the rows of a table, the same ones whenever a statement asks."""
+        if table not in self._opened and self._transaction is not None:
+            self._opened[table] = TransactionReader(self._transaction.table(table))
+        elif table not in self._opened:
+            opened = self._readers.opened(table, self._stack)
+            self._opened[table] = self._stack.enter_context(opened.snapshot())
+        return self._opened[table]
+
+    def _may_try_again(self, error: NeveError) -> bool:
+        """Stop pushing filters where one was inexact; raise what a scan raised."""
+        failures = [(name, each) for name, log in self._logs.items() for each in log.failures]
+        for log in self._logs.values():
+            log.failures.clear()
+            log.scans.clear()
+        inexact = {name for name, each in failures if isinstance(each, InexactError)}
+        if _UNPUSHABLE.search(error.message):
+            if self._unpushed == set(self._logs) and not self._is_copied:
+                self._is_copied = True
+                for name in self._unpushed:
+                    self._connection.copy_unpushed(name)
+                return True
+            inexact = set(self._logs)
+        inexact -= self._unpushed
+        for name in inexact:
+            # The filters of joins still arrive, and joins check their rows themselves.
+            unpushed = scan_dataset(
+                self._scanned[name],
+                comparing=Comparing.DUCKDB,
+                log=self._logs[name],
+                is_checked=True,
+            )
+            self._connection.register_unpushed(name, unpushed)
+        self._unpushed |= inexact
+        if not inexact:
+            for _, each in failures:
+                raise each from error
+        return bool(inexact)
+
+    def _found(self, relation: Relation) -> ScanSource | pa.Table | None:
+        match relation:
+            case TableRelation(version=None, timestamp=None):
+                return self.source(found_name(self._lake, relation))
+            case TableRelation(version=version, timestamp=timestamp):
+                opened = self._readers.opened(found_name(self._lake, relation), self._stack)
+                old = opened.at(version=version, timestamp=timestamp)
+                return self._stack.enter_context(old)
+            case ChangesRelation(table=table, since=since, until=until):
+                name = found_name(self._lake, TableRelation(table=table))
+                return self._readers.opened(name, self._stack).changes(since, until).read_all()
+            case NamedRelation(name=name):
+                return self._named(name)
+
+    def _named(self, name: str) -> ScanSource | pa.Table | None:
+        folded = name.casefold()
+        if folded == THIS and self._this is not None:
+            if self._this.name in self._opened or self._transaction is not None:
+                return self.source(self._this.name)
+            return self._stack.enter_context(self._this.snapshot())
+        if folded in SYSTEM_TABLES:
+            return self._lake.system_table(folded)
+        if self._connection.reaches_files:
+            return None
+        tables = self._lake.list_tables()
+        same = [each for each in tables if each.rpartition(".")[2].casefold() == folded]
+        similar = same[0] if same else similar_name(name, [*self._frames, *SYSTEM_TABLES, *tables])
+        raise NotFound(
+            f"there is no relation {shown(name)}",
+            hint=suggestion(similar)
+            if similar is not None
+            else "Name tables with their namespaces, and pass frames by name",
+        )
+
+
+def found_name(lake: Lake, asked: TableRelation | Target) -> str:
+    """Return the name of a table as the lake spells it; raises NotFound with a similar one.
+
+    Outside of quotes, the case of a name does not matter if only one table has it.
+    """
+    name = asked.table
+    if lake.table_exists(name):
+        return name
+    tables = lake.list_tables()
+    if not asked.is_quoted:
+        same = [each for each in tables if each.casefold() == name.casefold()]
+        if len(same) == 1:
+            return same[0]
+    similar = similar_name(name, tables)
+    raise NotFound(
+        f"there is no table {shown(name)}",
+        path=lake.location,
+        hint="SHOW TABLES lists those that exist" if similar is None else suggestion(similar),
+    )

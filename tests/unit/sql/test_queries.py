@@ -1,0 +1,219 @@
+"""Queries: names, old versions, system tables, changes, parameters, frames, results, errors."""
+
+from collections.abc import Iterator
+
+import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import neve
+from neve import InvalidArgument, NotFound
+from neve.storage.memory_store import forget_memory_stores
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("customer", pa.string()),
+        pa.field("amount", pa.float64()),
+    ]
+)
+
+
+@pytest.fixture
+def lake() -> Iterator[neve.Lake]:
+    with neve.open("memory://sql-queries") as lake:
+        orders = lake.create_table("shop.orders", SCHEMA, primary_key=["id"])
+        orders.upsert([{"id": n, "customer": f"c{n % 3}", "amount": float(n)} for n in range(10)])
+        orders.flush()
+        orders.put({"id": 3, "customer": "ada", "amount": 99.0})  # not flushed
+        lake.create_table("eu.berlin.cities", {"city": "string"}, primary_key="city").put(
+            {"city": "Mitte"}
+        )
+        yield lake
+    forget_memory_stores()
+
+
+def test_a_query_sees_rows_that_are_not_flushed(lake: neve.Lake) -> None:
+    found = lake.sql("select customer, amount from shop.orders where id = 3")
+
+    assert found.fetchall() == [("ada", 99.0)]
+    assert found.count == len(found) == 1
+    assert found.statement == "SELECT"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select count(*) from shop.orders",
+        "SELECT count(*) FROM Shop.ORDERS",
+        'select count(*) from "shop"."orders"',
+        "select count(orders.id) from shop.orders",
+        "select count(shop.orders.id) from shop.orders where shop.orders.id >= 0",
+        "select count(*) from shop.orders as o where o.id >= 0",
+        "with o as (from shop.orders) select count(*) from o",
+        "select (select count(*) from shop.orders)",
+        "select count(*) from (select 1 union all select 2) x(a) right join shop.orders on id = a",
+        "/* shop.nothing */ select count(*) -- from shop.nothing\nfrom shop.orders;",
+        "select count(*) from shop.orders where customer <> 'from shop.nothing'",
+    ],
+)
+def test_tables_are_found_by_their_names(lake: neve.Lake, text: str) -> None:
+    assert lake.sql(text).fetchall()[0][0] == 10
+
+
+def test_a_table_of_a_nested_namespace_has_all_its_names(lake: neve.Lake) -> None:
+    found = lake.sql("select cities.city from eu.berlin.cities")
+
+    assert found.fetchall() == [("Mitte",)]
+
+
+@pytest.mark.parametrize("clause", ["for version as of 2", "at (version => 2)", "VERSION AS OF 2"])
+def test_an_old_version_is_read_beside_the_current_one(lake: neve.Lake, clause: str) -> None:
+    found = lake.sql(
+        f"select was.customer, orders.customer from shop.orders {clause} was "
+        "join shop.orders on was.id = orders.id where was.id = 3"
+    )
+
+    assert found.fetchall() == [("c0", "ada")]
+
+
+def test_a_version_is_found_by_time(lake: neve.Lake) -> None:
+    table = lake.table("shop.orders")
+    [moment] = table.history().slice(1).column("timestamp").to_pylist()
+    assert moment is not None
+    table.flush()
+
+    for clause in (
+        f"for timestamp as of '{moment.isoformat()}'",
+        f"at (timestamp => timestamptz '{moment.isoformat()}')",
+    ):
+        found = lake.sql(f"select customer from shop.orders {clause} where id = 3")
+        assert found.fetchall() == [("c0",)]
+
+
+def test_system_tables_and_changes_are_relations(lake: neve.Lake) -> None:
+    lake.table("shop.orders").flush()
+
+    assert lake.sql(
+        "select t.table_name, max(snapshot_id) from __tables t join __snapshots using (table_name) "
+        "where t.table_name = 'shop.orders' group by 1"
+    ).fetchall() == [("shop.orders", 3)]
+    assert lake.sql(
+        "select id, _change_type from table_changes('shop.orders', 2, 3) c order by 2"
+    ).fetchall() == [(3, "update_postimage"), (3, "update_preimage")]
+
+
+def test_parameters_are_values_by_place_or_name(lake: neve.Lake) -> None:
+    text = "select id from shop.orders where id > {} and customer = {}"
+
+    assert lake.sql(text.format("?", "?"), [3, "c2"]).fetchall() == [(5,), (8,)]
+    assert lake.sql(text.format("$2", "$1"), ["c2", 3]).fetchall() == [(5,), (8,)]
+    assert lake.sql(text.format("$n", "$c"), {"n": 3, "c": "c2"}).fetchall() == [(5,), (8,)]
+
+
+@pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame], ids=str)
+def test_frames_are_relations_by_name(lake: neve.Lake, make: type) -> None:
+    frame = make({"id": [3, 77]})
+
+    found = lake.sql(
+        "select w.id, customer from wanted w left join shop.orders using (id)", wanted=frame
+    )
+
+    assert sorted(found.fetchall()) == [(3, "ada"), (77, None)]
+
+
+def test_a_result_is_arrow_pandas_polars_and_rows(lake: neve.Lake) -> None:
+    found = lake.sql("select id, amount from shop.orders where id < 2 order by id")
+
+    assert found.to_arrow().to_pydict() == {"id": [0, 1], "amount": [0.0, 1.0]}
+    assert list(found.to_pandas()["amount"]) == [0.0, 1.0]
+    assert found.to_polars().shape == (2, 2)
+    assert found.fetchall() == list(found) == [(0, 0.0), (1, 1.0)]
+    assert found.to_pylist()[1] == {"id": 1, "amount": 1.0}
+    assert pa.table(found).num_rows == 2
+
+
+def test_a_table_is_called_this_in_its_own_queries(lake: neve.Lake) -> None:
+    with lake.table("shop.orders") as table:
+        assert table.sql("select max(this.amount) from this").fetchall() == [(99.0,)]
+        assert table.sql("select count(*) from this join shop.orders using (id)").fetchall() == [
+            (10,)
+        ]
+
+
+def test_columns_and_filters_are_pushed_into_the_scan(lake: neve.Lake) -> None:
+    plan = lake.sql("explain analyze select amount from shop.orders where id = 4").to_pylist()
+
+    [scan] = [each["text"] for each in plan if each["part"] == "shop.orders"]
+    assert "filter     id == 4" in scan
+    assert "customer" not in scan
+    assert "keys" in scan
+
+
+def test_a_query_beside_another_process_sees_what_it_wrote(lake: neve.Lake) -> None:
+    lake.table("shop.orders").close()
+    with neve.open("memory://sql-queries", read_only=True) as reader:
+        text = "select count(*) from shop.orders"
+        assert reader.sql(text).fetchall() == [(10,)]
+        with lake.table("shop.orders") as table:
+            table.put({"id": 100})
+            assert reader.sql(text).fetchall() == [(11,)]
+            table.flush()
+        assert reader.sql(text).fetchall() == [(11,)]
+
+
+@pytest.mark.usefixtures("lake")
+def test_only_tables_that_are_named_are_opened() -> None:
+    with neve.open("memory://sql-queries", read_only=True) as reader:
+        reader.sql("select 1")
+        assert not reader.table("shop.orders", read_only=True).leases()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("selec 1", InvalidArgument, "LINE 1: selec 1\n              ^"),
+        (
+            "select *\nfrom shop.orders\nwhere )",
+            InvalidArgument,
+            "LINE 3: where )\n              ^",
+        ),
+        ("select 'a", InvalidArgument, "cannot be read"),
+        ("select * from shop.order", NotFound, "Did you mean 'shop.orders'?"),
+        ("select * from orders", NotFound, "Did you mean 'shop.orders'?"),
+        ("select * from nothing_like_it", NotFound, "namespaces"),
+        ("select amonut from shop.orders", NotFound, "Did you mean amount?"),
+        ("select nofunction(1)", NotFound, "nofunction"),
+        ("select cast('a' as int)", InvalidArgument, "Could not convert"),
+        ("select * from shop.orders for version as of 99", NotFound, "99"),
+        ("select * from table_changes('shop.orders')", InvalidArgument, "table_changes"),
+        ("", InvalidArgument, "no statement"),
+        (" ; ", InvalidArgument, "no statement"),
+    ],
+)
+def test_a_mistake_is_named(lake: neve.Lake, text: str, kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind) as raised:
+        lake.sql(text)
+
+    assert says in str(raised.value)
+
+
+def test_odd_arguments_are_refused(lake: neve.Lake) -> None:
+    with pytest.raises(InvalidArgument, match="text"):
+        lake.sql(5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="several statements"):
+        lake.sql("select 1; select ?", [1])
+    with pytest.raises(InvalidArgument, match="no rows"):
+        lake.sql("select * from x", x=5)
+
+
+def test_errors_of_a_scan_keep_their_kind(lake: neve.Lake) -> None:
+    table = lake.table("shop.orders")
+    with lake.sql_session() as session:
+        assert session.sql("select 1").fetchall() == [(1,)]
+    with pytest.raises(neve.Closed):
+        session.sql("select 1")
+    table.close()
+    with pytest.raises(neve.Closed):
+        table.sql("select 1")

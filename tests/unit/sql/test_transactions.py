@@ -1,0 +1,131 @@
+"""BEGIN … COMMIT, and SQL inside of transactions that Python began."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import neve
+from neve import AlreadyExists, Conflict, InvalidArgument
+from neve.storage.memory_store import forget_memory_stores
+
+
+@pytest.fixture
+def lake() -> Iterator[neve.Lake]:
+    with neve.open("memory://sql-transactions") as lake:
+        for name in ("bank.a", "bank.b"):
+            lake.sql(f"create table {name} (id bigint primary key, amount bigint)")
+            lake.sql(f"insert into {name} values (1, 100), (2, 100)")
+        yield lake
+    forget_memory_stores()
+
+
+def total(lake: neve.Lake) -> tuple[object, ...]:
+    return lake.sql(
+        "select (select sum(amount) from bank.a), (select sum(amount) from bank.b)"
+    ).fetchall()[0]
+
+
+def test_statements_of_one_transaction_are_committed_together(lake: neve.Lake) -> None:
+    with lake.sql_session() as session:
+        session.sql("begin")
+        session.sql("update bank.a set amount = amount - 30 where id = 1")
+        session.sql("update bank.b set amount = amount + 30 where id = 1")
+        assert session.sql("select sum(amount) from bank.a").fetchall() == [(170,)]
+        assert total(lake) == (200, 200)
+        session.sql("commit")
+
+    assert total(lake) == (170, 230)
+
+
+def test_one_text_may_hold_a_transaction(lake: neve.Lake) -> None:
+    lake.sql(
+        "begin; delete from bank.a where id = 2; insert into bank.b select id + 10, amount "
+        "from bank.a; commit"
+    )
+
+    assert total(lake) == (100, 300)
+
+
+def test_what_is_not_committed_is_rolled_back(lake: neve.Lake) -> None:
+    with lake.sql_session() as session:
+        session.sql("begin")
+        session.sql("delete from bank.a")
+        session.sql("rollback")
+        session.sql("begin transaction")
+        session.sql("delete from bank.b")
+    lake.sql("begin; delete from bank.a")
+
+    assert total(lake) == (200, 200)
+
+
+def test_a_change_that_fails_ends_the_transaction(lake: neve.Lake) -> None:
+    with lake.sql_session() as session:
+        session.sql("begin")
+        session.sql("update bank.a set amount = 0")
+        with pytest.raises(AlreadyExists):
+            session.sql("insert into bank.b values (9, 9), (1, 1)")
+        with pytest.raises(InvalidArgument, match="no transaction"):
+            session.sql("commit")
+
+    assert total(lake) == (200, 200)
+
+
+def test_the_first_committer_wins(lake: neve.Lake) -> None:
+    with lake.sql_session() as session:
+        session.sql("begin")
+        session.sql("update bank.a set amount = amount + 1")
+        lake.sql("update bank.a set amount = amount + 5 where id = 1")
+        with pytest.raises(Conflict):
+            session.sql("commit")
+
+    assert total(lake) == (205, 200)
+
+
+def test_a_transaction_reads_one_moment(lake: neve.Lake) -> None:
+    with lake.sql_session() as session:
+        session.sql("begin")
+        assert session.sql("select sum(amount) from bank.a").fetchall() == [(200,)]
+        lake.sql("delete from bank.a")
+        assert session.sql("select sum(amount) from bank.a").fetchall() == [(200,)]
+        session.sql("commit")
+
+
+def test_sql_runs_in_a_transaction_of_python(lake: neve.Lake) -> None:
+    with lake.transaction() as tx:
+        tx.table("bank.a").put({"id": 3, "amount": 1})
+        assert tx.sql("select count(*) from bank.a").fetchall() == [(3,)]
+        assert tx.sql("update bank.b set amount = 7 where id = 1").count == 1
+        with pytest.raises(InvalidArgument, match="Python"):
+            tx.sql("commit")
+        assert total(lake) == (200, 200)
+
+    assert total(lake) == (201, 107)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("begin", "open already"),
+        ("create table bank.c (id int primary key)", "not part of a transaction"),
+        ("drop table bank.a", "not part of a transaction"),
+        ("call compact('bank.a')", "not part of a transaction"),
+        ("create table bank.c primary key (id) as from bank.a", "not part of a transaction"),
+    ],
+)
+def test_what_is_not_part_of_a_transaction_is_refused(
+    lake: neve.Lake, text: str, says: str
+) -> None:
+    with lake.sql_session() as session:
+        session.sql("begin")
+        with pytest.raises(InvalidArgument, match=says):
+            session.sql(text)
+        session.sql("delete from bank.a")
+        session.sql("commit")
+
+    assert lake.sql("select count(*) from bank.a").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("text", ["commit", "rollback"])
+def test_there_is_nothing_to_end(lake: neve.Lake, text: str) -> None:
+    with pytest.raises(InvalidArgument, match="no transaction"):
+        lake.sql(text)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from threading import Event, Thread
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import uvicorn
 
@@ -66,19 +66,7 @@ class LakeServer:
         self.port: Final = int(self._socket.getsockname()[1])
         self._scheme = "http" if tls is None else "https"
         self._host = host
-        self._server = _Uvicorn(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                lifespan="off",
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-                ssl_certfile=None if tls is None else tls.certificate,
-                ssl_keyfile=None if tls is None else tls.key,
-            )
-        )
+        self._server = _Uvicorn(_config(app, tls))
         self._thread = Thread(target=self._run, name="neve-server", daemon=True)
         self._failure: BaseException | None = None
         self._thread.start()
@@ -153,6 +141,30 @@ def serve(
     )
     pair = None if tls is None else Tls(certificate=tls[0], key=tls[1])
     return LakeServer(app, host=host, port=port, tls=pair, has_tokens=known is not None)
+
+
+def _config(app: CatalogApp, tls: Tls | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
+    )
+    config.load()
+    protocol: Any = config.http_protocol_class
+
+    def __init__(self: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401, N807
+        protocol.__init__(self, *given, **named)
+        # Whatever the program logs: uvicorn's own lines show queries, which may hold secrets.
+        self.access_log = False
+
+    config.http_protocol_class = type("QuietProtocol", (protocol,), {"__init__": __init__})
+    return config
 
 
 def _check_address(host: str, *, has_tokens: bool) -> None:

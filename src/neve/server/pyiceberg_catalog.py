@@ -97,6 +97,10 @@ class NeveCatalog(Catalog):
         """Close the lake."""
         self._lake.close()
 
+    def supports_server_side_planning(self) -> bool:
+        """Return False: PyIceberg plans scans itself."""
+        return False
+
     # Namespaces
 
     def create_namespace(self, namespace: Any, properties: Any = None) -> None:  # noqa: ANN401

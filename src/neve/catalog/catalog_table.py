@@ -44,7 +44,6 @@ from neve.errors import (
 )
 from neve.manifest.commit import CommitPlan
 from neve.manifest.documents import Lease
-from neve.manifest.sessions import ReadSession
 from neve.manifest.table_head import HEAD_KEY, HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
@@ -127,14 +126,6 @@ class CatalogTable(KeptInProcess):
     def version(self) -> int:
         """Number of the current Version: the current snapshot id."""
         return self._seen.state.head.current_version
-
-    @property
-    def revision(self) -> tuple[object, ...]:
-        """A value that differs whenever what other engines see of the table may differ."""
-        seen = self._seen
-        session = seen.state.session
-        segment = session.segment if isinstance(session, ReadSession) else None
-        return self.table_id, segment, tuple(sorted(seen.meta.properties.items()))
 
     @property
     def schema(self) -> TableSchema:

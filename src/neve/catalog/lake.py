@@ -277,6 +277,16 @@ class Lake(KeptInProcess):
         meta, state = self._find(name)
         return CatalogTable(self._stores, self._settlement, meta, state)
 
+    def revision(self, name: str) -> tuple[object, ...]:
+        """Return a value that differs whenever what other engines see of a table may differ.
+
+        It is much cheaper than loading the table; raises NotFound.
+        """
+        self._stores.check_open()
+        meta = self._entries.meta(str(TableName.parse(name)))
+        session = self._stores.stored_table(meta.table_id).store.read()
+        return meta.table_id, session.segment, tuple(sorted(meta.properties.items()))
+
     def table_meta(self, name: str) -> TableMeta:
         """Return the definition of a table; raises NotFound."""
         meta, _ = self._find(name)

@@ -161,12 +161,16 @@ class LakeCatalog:
         """Return a table with its metadata, the newest commit included."""
         name = ref.dotted
         try:
+            revision = self.lake.revision(name)
+            found = self._served.find(revision, only_refs=only_refs)
+            if found is not None:
+                return found
             table = self.lake.load_table(name)
         except NotFound as error:
             if name in self.lake.names().guests:
                 return self._served.of_guest(self._guest(name), only_refs=only_refs)
             raise _no_table(error) from error
-        return self._served.of_table(table, only_refs=only_refs)
+        return self._served.of_table(table, revision, only_refs=only_refs)
 
     def create_table(self, namespace: Namespace, request: Mapping[str, Json]) -> bytes:
         """Create a table, or only prepare one for a later commit; return the reply."""

@@ -46,8 +46,6 @@ class ServedTable:
     etag: str
     document: bytes
     """Iceberg's metadata as it is served."""
-    version: int = 0
-    """The Version that the table had at least; 0 for a guest."""
 
 
 class ServedTables:
@@ -60,19 +58,27 @@ class ServedTables:
         self._lock = Lock()
         self._kept: OrderedDict[tuple[object, ...], ServedTable] = OrderedDict()
 
-    def of_table(self, table: CatalogTable, *, only_refs: bool = False) -> ServedTable:
-        """Return the reply for a table of neve as it was seen, published first if needed."""
-        key = (*table.revision, only_refs)
-        found = self._find(key)
+    def find(self, revision: tuple[object, ...], *, only_refs: bool) -> ServedTable | None:
+        """Return the reply for a revision of a table, if it is known."""
+        return self._find((*revision, only_refs))
+
+    def of_table(
+        self, table: CatalogTable, revision: tuple[object, ...], *, only_refs: bool = False
+    ) -> ServedTable:
+        """Return the reply for a table of neve, published first if needed.
+
+        The revision was read before the table: what is kept for it may be newer, never older.
+        """
+        found = self.find(revision, only_refs=only_refs)
         if found is not None:
             return found
-        version = table.version
         location = table.iceberg_metadata()
         document: JsonObject = json.loads(self._guests.read(location))
         document["location"] = f"{document['location']}/{CLIENTS}"
         self._make_room(str(document["location"]))
         document["default-sort-order-id"] = 0
-        return self._keep(key, self._reply(document, location, version, only_refs=only_refs))
+        reply = self._reply(document, location, only_refs=only_refs)
+        return self._keep((*revision, only_refs), reply)
 
     def of_guest(self, guest: GuestTable, *, only_refs: bool = False) -> ServedTable:
         """Return the reply for a guest."""
@@ -82,7 +88,7 @@ class ServedTables:
             return found
         document: JsonObject = json.loads(guest.document)
         location = guest.metadata_location
-        return self._keep(key, self._reply(document, location, 0, only_refs=only_refs))
+        return self._keep(key, self._reply(document, location, only_refs=only_refs))
 
     def staged(self, document: bytes) -> bytes:
         """Return the reply for a table that is not created yet."""
@@ -101,9 +107,7 @@ class ServedTables:
         except NeveError as error:
             logger.warning("no room for clients place=%s cause=%s", place, error)
 
-    def _reply(
-        self, document: JsonObject, location: str, version: int, *, only_refs: bool
-    ) -> ServedTable:
+    def _reply(self, document: JsonObject, location: str, *, only_refs: bool) -> ServedTable:
         if only_refs:
             document = _with_refs_only(document)
         served = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
@@ -111,7 +115,7 @@ class ServedTables:
         where = json.dumps(location).encode()
         body = b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (where, served, config)
         etag = f'"{blake2b(body, digest_size=16).hexdigest()}"'
-        return ServedTable(body, etag, served, version)
+        return ServedTable(body, etag, served)
 
     def _find(self, key: tuple[object, ...]) -> ServedTable | None:
         with self._lock:

@@ -160,8 +160,7 @@ class TableCommits:
                 return self._now(table)
             rows = _Rows(commit, tuple(self._read(table, asked, staged)))
         for left in reversed(range(_TRIES)):
-            table.refresh()
-            served = self._served.of_table(table)
+            served = self._now(table)
             base, left_over = _base_of(table, json.loads(served.document), requirements)
             check_requirements(served.document, left_over)
             if self._change_definition(table, json.loads(served.document), asked):
@@ -215,7 +214,8 @@ class TableCommits:
         return self._now(table)
 
     def _now(self, table: CatalogTable) -> ServedTable:
-        return self._served.of_table(table.refresh())
+        revision = self._lake.revision(table.name)
+        return self._served.of_table(table.refresh(), revision)
 
     def _foreign(self, table: CatalogTable, asked: _Asked, staged: str | None) -> ForeignCommit:
         last = asked.snapshots[-1].get("snapshot-id")

@@ -37,7 +37,9 @@ def find_jar() -> Path:
 class JavaIceberg:
     """Iceberg's own readers and writers, in a JVM that is running."""
 
-    def __init__(self, jvm: Any, folder: Path) -> None:  # noqa: ANN401 - whatever Java has
+    def __init__(self, gateway: Any, folder: Path) -> None:  # noqa: ANN401 - whatever Java has
+        jvm = gateway.jvm
+        self._gateway = gateway
         self._jvm = jvm
         self._iceberg = jvm.org.apache.iceberg
         self._new_list = jvm.java.util.ArrayList
@@ -135,6 +137,49 @@ class JavaIceberg:
     def _in_little_endian(self, buffer: Any) -> Any:  # noqa: ANN401 - a buffer of Java
         return buffer.order(self._jvm.java.nio.ByteOrder.LITTLE_ENDIAN)
 
+    def rest_catalog(self, uri: str) -> Any:  # noqa: ANN401 - a catalog of Java
+        """Return Iceberg's REST client; close it when done."""
+        catalog = self._iceberg.rest.RESTCatalog()
+        settings = self._jvm.java.util.HashMap()
+        settings.put("uri", uri)
+        settings.put("io-impl", "org.apache.iceberg.hadoop.HadoopFileIO")
+        catalog.initialize("lake", settings)
+        return catalog
+
+    def identifier(self, namespace: str, name: str) -> Any:  # noqa: ANN401 - a name of Java
+        """Return the name of a table."""
+        names = self._iceberg.catalog
+        return names.TableIdentifier.parse(f"{namespace}.{name}")
+
+    def data_file(self, table: Any, path: Path, rows: int) -> Any:  # noqa: ANN401 - of Java
+        """Describe a Parquet file as a data file of an unpartitioned table."""
+        builder = self._iceberg.DataFiles.builder(table.spec())
+        return self._described(builder, path, rows)
+
+    def delete_file(
+        self,
+        table: Any,  # noqa: ANN401 - of Java
+        path: Path,
+        rows: int,
+        *,
+        equality_ids: Sequence[int] = (),
+    ) -> Any:  # noqa: ANN401 - of Java
+        """Describe a Parquet file as equality deletes or, without columns, position deletes."""
+        builder = self._iceberg.FileMetadata.deleteFileBuilder(table.spec())
+        if equality_ids:
+            chosen = self._gateway.new_array(self._jvm.int, len(equality_ids))
+            for place, each in enumerate(equality_ids):
+                chosen[place] = each
+            builder = builder.ofEqualityDeletes(chosen)
+        else:
+            builder = builder.ofPositionDeletes()
+        return self._described(builder, path, rows)
+
+    def _described(self, builder: Any, path: Path, rows: int) -> Any:  # noqa: ANN401 - of Java
+        size = path.stat().st_size
+        described = builder.withPath(f"file:{path}").withFileSizeInBytes(size)
+        return described.withRecordCount(rows).withFormat("PARQUET").build()
+
     def _open(self, location: str) -> Any:  # noqa: ANN401 - a table of Java
         operations = self._iceberg.StaticTableOperations(location, self._file_io)
         return self._iceberg.BaseTable(operations, "published")
@@ -168,7 +213,7 @@ def open_java_iceberg(jar: Path, folder: Path) -> Iterator[JavaIceberg]:
             environment.setenv(name, value)
         gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
     try:
-        yield JavaIceberg(gateway.jvm, folder)
+        yield JavaIceberg(gateway, folder)
     finally:
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends with it

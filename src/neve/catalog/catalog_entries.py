@@ -2,15 +2,18 @@
 
     root                              CatalogState: all names, and the next id
     __tables/<namespace.name>         TableMeta of one table
+    __guests/<namespace.name>         GuestEntry: where the metadata of a guest table is
     announced/<table id>/<operation>  a change that concerns the table's version store too
 
 CATALOG-17  A transaction here touches only this store. A change that also concerns a version store
             is announced first, and `neve.catalog.settlement` brings the two together.
 CATALOG-18  A table's document is found by its id, not by its name: a table may be renamed at any
             time, except between the announcement of a drop and the end of the drop.
+CATALOG-37  A guest is a plain Iceberg table: its entry points at a metadata document, and a commit
+            replaces the pointer that it was made from, or none. Several guests change together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -30,6 +33,7 @@ from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import CATALOG_MANIFEST
 
 ANNOUNCED_PREFIX: Final = "announced/"
+GUEST_PREFIX: Final = "__guests/"
 
 # Longer than any commit may take.
 ANNOUNCED_MS_MAX: Final = 10 * 60 * 1000
@@ -68,6 +72,28 @@ class Announcement:
         Compares distances: an announcement from the future was made before the clock jumped back.
         """
         return abs(now_ms - self.since_ms) < ANNOUNCED_MS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestEntry:
+    """A guest table: its name, its identity and its pointer."""
+
+    name: str
+    table_uuid: str
+    metadata_location: str
+
+    @property
+    def key(self) -> str:
+        """Key of its document."""
+        return f"{GUEST_PREFIX}{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestMove:
+    """A commit to a guest: the pointer it was made from, and the new one."""
+
+    entry: GuestEntry
+    metadata_location: str
 
 
 class CatalogEntries:
@@ -129,6 +155,99 @@ class CatalogEntries:
     def drop_namespace(self, namespace: str) -> None:
         """Remove an empty namespace; raises NotFound, InvalidArgument."""
         self._change_state(lambda state: state.without_namespace(namespace))
+
+    def change_namespace(
+        self, namespace: str, given: Mapping[str, str], removed: Iterable[str]
+    ) -> None:
+        """Set and remove properties of a namespace; raises NotFound."""
+        gone = tuple(removed)
+        self._change_state(lambda state: state.with_properties(namespace, given, gone))
+
+    def guest(self, name: str) -> GuestEntry:
+        """Return a guest; raises NotFound."""
+        return self._guest_in(self.store.read(), name)
+
+    def add_guest(self, name: TableName, table_uuid: str, metadata_location: str) -> GuestEntry:
+        """Give a name to a guest; raises AlreadyExists."""
+        entry = GuestEntry(
+            name=str(name), table_uuid=table_uuid, metadata_location=metadata_location
+        )
+
+        def run(session: WriteSession) -> None:
+            self._put_state(session, self._state_in(session).with_guest(name, table_uuid))
+            _put_guest(session, entry)
+
+        self._transact(run)
+        return entry
+
+    def move_guests(self, moves: Sequence[GuestMove]) -> None:
+        """Replace pointers, all or none; raises Conflict when one is not what it was (CATALOG-37).
+
+        A pointer that is the new one already stays: the answer of the first try was lost.
+        """
+
+        def run(session: WriteSession) -> None:
+            for move in moves:
+                found = self._guest_in(session, move.entry.name)
+                after = replace(move.entry, metadata_location=move.metadata_location)
+                if found not in {move.entry, after}:
+                    raise CatalogConflict(
+                        f"another process changed the guest table {move.entry.name!a} first",
+                        keys=(move.entry.name,),
+                        path=self._path,
+                        hint="Read the table again and repeat the change",
+                    )
+                _put_guest(session, after)
+
+        self._transact(run)
+
+    def rename_guest(self, old: str, new: TableName) -> None:
+        """Rename a guest; raises NotFound, AlreadyExists."""
+
+        def run(session: WriteSession) -> None:
+            entry = self._guest_in(session, old)
+            state = self._state_in(session).without_guest(old).with_guest(new, entry.table_uuid)
+            self._put_state(session, state)
+            session.delete(entry.key)
+            _put_guest(session, replace(entry, name=str(new)))
+
+        self._transact(run)
+
+    def remove_guest(self, name: str) -> GuestEntry:
+        """Remove a guest, whose files stay; raises NotFound."""
+
+        def run(session: WriteSession) -> GuestEntry:
+            entry = self._guest_in(session, name)
+            self._put_state(session, self._state_in(session).without_guest(name))
+            session.delete(entry.key)
+            return entry
+
+        return self._transact(run)
+
+    def replace_guest(self, entry: GuestEntry, table_name: str) -> None:
+        """Give a guest's name to a table, and remove the guest, at once.
+
+        Raises CatalogConflict when the guest was changed since it was read.
+        """
+        new = TableName.parse(entry.name)
+
+        def run(session: WriteSession) -> None:
+            if self._guest_in(session, entry.name) != entry:
+                raise CatalogConflict(
+                    f"another process changed the guest table {entry.name!a}",
+                    keys=(entry.name,),
+                    path=self._path,
+                    hint="Adopt it again",
+                )
+            state = self._state_in(session).without_guest(entry.name)
+            meta = self._meta_in(session, table_name)
+            session.delete(entry.key)
+            session.delete(meta_key(table_name))
+            self._put_state(session, state.with_renamed(TableName.parse(table_name), new))
+            moved = replace(meta, name=entry.name, updated_ms=self._clock.now_ms())
+            session.put(meta_key(entry.name), moved.encode())
+
+        self._transact(run)
 
     def add_table(
         self, definition: TableRequest, table_uuid: UUID
@@ -276,6 +395,23 @@ class CatalogEntries:
             )
         return meta
 
+    def _guest_in(self, session: Session, name: str) -> GuestEntry:
+        state = self._state_in(session)
+        state.check_guest(name)
+        path = f"{self._path}/{GUEST_PREFIX}{name}"
+        payload = session.get(f"{GUEST_PREFIX}{name}")
+        if payload is None:
+            raise Corruption(f"the pointer of guest table {name!a} is missing", path=path)
+        document = read_catalog_document(payload, format_number=_FORMAT, path=path)
+        entry = GuestEntry(
+            name=document.text("name"),
+            table_uuid=document.text("table_uuid"),
+            metadata_location=document.text("metadata_location"),
+        )
+        if entry.name != name or entry.table_uuid != state.guests[name]:
+            raise Corruption(f"the pointer of guest table {name!a} belongs to another", path=path)
+        return entry
+
     def _announcement(self, table_id: str, action: Action) -> Announcement:
         return Announcement(
             table_id=table_id,
@@ -314,6 +450,20 @@ class CatalogEntries:
         if announcement.key != key or not is_table_id(announcement.table_id):
             raise Corruption("an announcement has the wrong key", path=path)
         return announcement
+
+
+def _put_guest(session: WriteSession, entry: GuestEntry) -> None:
+    session.put(
+        entry.key,
+        write_document(
+            _FORMAT,
+            {
+                "name": entry.name,
+                "table_uuid": entry.table_uuid,
+                "metadata_location": entry.metadata_location,
+            },
+        ),
+    )
 
 
 def _put_announcement(session: WriteSession, announcement: Announcement) -> None:

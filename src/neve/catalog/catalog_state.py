@@ -6,10 +6,13 @@ It is one JSON document under the key `root` of the catalog's manifest store:
      "namespaces": {"shop": {"owner": "anna"}, "shop.eu": {}},
      "tables": {"shop.orders": "t000001-9f86d081884c", "shop.eu.items": "t000002-2c26b46b68ff"}}
 
+A lake with guest tables has format 2, and their uuids by name in `guests`: a neve that does not
+know guests must not write the root without them.
+
 CATALOG-14  A table id is `t`, an ordinal that is never reused, and the beginning of the table's
             uuid. It is in every path of the table; the name is in none, so a rename moves nothing.
 CATALOG-15  Every table's namespace exists, and so does every parent of a namespace.
-CATALOG-16  An id has one name.
+CATALOG-16  An id has one name, and a name belongs to a table or to a guest, not to both.
 """
 
 import re
@@ -69,6 +72,7 @@ def read_catalog_document(payload: bytes, *, format_number: int, path: str) -> C
 ROOT_KEY: Final = "root"
 
 _FORMAT: Final = 1
+_FORMAT_WITH_GUESTS: Final = 2
 _ORDINAL_DIGITS: Final = 6
 _UUID_DIGITS: Final = 12
 _TABLE_ID: Final = re.compile(r"t([0-9]{6}|[1-9][0-9]{6,17})-[0-9a-f]{12}")
@@ -93,26 +97,29 @@ class CatalogState:
     tables: Mapping[str, str] = field(default_factory=dict)
     """Table ids by dotted name."""
     next_ordinal: int = 1
+    guests: Mapping[str, str] = field(default_factory=dict)
+    """Uuids of guest tables by dotted name."""
 
     def encode(self) -> bytes:
         """Bytes of the document."""
-        return write_document(
-            _FORMAT,
-            {
-                "next_ordinal": self.next_ordinal,
-                "namespaces": {name: {**given} for name, given in self.namespaces.items()},
-                "tables": {**self.tables},
-            },
-        )
+        members: dict[str, Json] = {
+            "next_ordinal": self.next_ordinal,
+            "namespaces": {name: {**given} for name, given in self.namespaces.items()},
+            "tables": {**self.tables},
+        }
+        if self.guests:
+            members["guests"] = {**self.guests}
+        return write_document(_FORMAT_WITH_GUESTS if self.guests else _FORMAT, members)
 
     @classmethod
     def decode(cls, payload: bytes, *, path: str) -> "CatalogState":
         """Read the document; raises Corruption."""
-        document = read_catalog_document(payload, format_number=_FORMAT, path=path)
+        document = read_catalog_document(payload, format_number=_FORMAT_WITH_GUESTS, path=path)
         state = cls(
             namespaces=document.text_maps("namespaces"),
             tables=document.text_map("tables"),
             next_ordinal=document.integer("next_ordinal"),
+            guests=document.text_map("guests") if document.integer("format") > _FORMAT else {},
         )
         try:
             state._check()
@@ -132,6 +139,14 @@ class CatalogState:
             )
         return found
 
+    def check_guest(self, name: str) -> None:
+        """Raise NotFound, with the most similar name, when there is no such guest."""
+        if name not in self.guests:
+            raise NotFound(
+                f"there is no guest table {name!a}",
+                hint=similar_name_hint(name, self.guests) or "`list_guests` lists them",
+            )
+
     def name_of(self, table_id: str) -> str | None:
         """Return the name of a table, or None."""
         return next((name for name, found in self.tables.items() if found == table_id), None)
@@ -140,6 +155,11 @@ class CatalogState:
         """Return the names of the tables directly in a namespace, ascending; raises NotFound."""
         self._check_namespace_is_there(namespace)
         return sorted(name for name in self.tables if name.rpartition(".")[0] == namespace)
+
+    def guests_in(self, namespace: str) -> list[str]:
+        """Return the names of the guests directly in a namespace, ascending; raises NotFound."""
+        self._check_namespace_is_there(namespace)
+        return sorted(name for name in self.guests if name.rpartition(".")[0] == namespace)
 
     def namespaces_below(self, namespace: str) -> list[str]:
         """Return the namespaces inside one, at any depth, ascending; raises NotFound."""
@@ -158,9 +178,22 @@ class CatalogState:
         grown = self._with_namespaces_of(namespace)
         return replace(grown, namespaces={**grown.namespaces, namespace: {**properties}})
 
+    def with_properties(
+        self, namespace: str, given: Mapping[str, str], removed: Iterable[str]
+    ) -> "CatalogState":
+        """Set and remove properties of a namespace; raises NotFound."""
+        gone = set(removed)
+        before = self.namespace_properties(namespace)
+        after = {name: value for name, value in before.items() if name not in gone} | {**given}
+        return replace(self, namespaces={**self.namespaces, namespace: after})
+
     def without_namespace(self, namespace: str) -> "CatalogState":
         """Remove an empty namespace; raises NotFound, InvalidArgument."""
-        inside = [*self.tables_in(namespace), *self.namespaces_below(namespace)]
+        inside = [
+            *self.tables_in(namespace),
+            *self.guests_in(namespace),
+            *self.namespaces_below(namespace),
+        ]
         if inside:
             raise InvalidArgument(
                 f"the namespace {namespace!a} is not empty: {_some_of(inside)}",
@@ -178,6 +211,18 @@ class CatalogState:
             tables={**self.tables, str(name): table_id},
             next_ordinal=self.next_ordinal + 1,
         )
+
+    def with_guest(self, name: TableName, table_uuid: str) -> "CatalogState":
+        """Add a guest, and its namespace when missing; raises AlreadyExists."""
+        self._refuse_taken(name)
+        return replace(
+            self._with_namespaces_of(name.namespace), guests={**self.guests, str(name): table_uuid}
+        )
+
+    def without_guest(self, name: str) -> "CatalogState":
+        """Remove a guest; raises NotFound."""
+        self.check_guest(name)
+        return replace(self, guests={key: id_ for key, id_ in self.guests.items() if key != name})
 
     def without_table(self, table_id: str) -> "CatalogState":
         """Remove the name of a table."""
@@ -200,6 +245,11 @@ class CatalogState:
             raise AlreadyExists(
                 f"the table {str(name)!a} already exists",
                 hint=Wording(Phrase.TABLE_IS_THERE, name=str(name), way_out=way_out),
+            )
+        if str(name) in self.guests:
+            raise AlreadyExists(
+                f"the guest table {str(name)!a} already exists",
+                hint="Drop it with drop_guest, adopt it, or choose another name",
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:
@@ -226,6 +276,13 @@ class CatalogState:
             if namespace not in self.namespaces:
                 raise InvalidArgument(f"CATALOG-15: the namespace of {name!a} is missing")
             check_name(table, what="table name")
+        for name in self.guests:
+            namespace, _, table = name.rpartition(".")
+            if namespace not in self.namespaces:
+                raise InvalidArgument(f"CATALOG-15: the namespace of {name!a} is missing")
+            check_name(table, what="table name")
+            if name in self.tables:
+                raise InvalidArgument(f"CATALOG-16: {name!a} is a table and a guest")
         if len(set(self.tables.values())) < len(self.tables):
             raise InvalidArgument("CATALOG-16: two tables have the same id")
 

@@ -6,6 +6,9 @@
     write.parquet.compression-codec   zstd, snappy, gzip, none     zstd
     neve.retention.versions           1 and up                     5
     neve.retention.milliseconds       0 and up                     86400000, a day
+    neve.append                       upsert, refuse               upsert
+
+`neve.append` says what an append of another engine does to keys that the table has already.
 
 Names that begin with `neve.` are reserved: an unknown one is a typo and is refused. So is
 `schema.name-mapping.default`, which is derived from the schema and published with it. All other
@@ -25,6 +28,8 @@ COMPRESSION_CODEC: Final = "write.parquet.compression-codec"
 RETENTION_VERSIONS: Final = "neve.retention.versions"
 RETENTION_MILLISECONDS: Final = "neve.retention.milliseconds"
 
+APPEND: Final = "neve.append"
+
 PROPERTIES_BYTES_MAX: Final = 256 << 10
 
 _OWN_PREFIX: Final = "neve."
@@ -34,10 +39,12 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     FORMAT_VERSION: ("2", _DEFAULT_FORMAT_VERSION),
     FILE_FORMAT: ("parquet",),
     COMPRESSION_CODEC: ("zstd", "snappy", "gzip", "none"),
+    APPEND: ("upsert", "refuse"),
 }
 _COUNTS: Final[dict[str, int]] = {RETENTION_VERSIONS: 1, RETENTION_MILLISECONDS: 0}
 """Smallest value of properties that are whole numbers."""
 _COUNT_DIGITS_MAX: Final = 15
+_OWN: Final = (*_COUNTS, APPEND)
 KNOWN_PROPERTIES: Final = (*_CHOICES, *_COUNTS)
 """Names that mean something to neve."""
 
@@ -61,7 +68,7 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
         elif name.startswith(_OWN_PREFIX):
             raise InvalidArgument(
                 f"neve has no property {name!a}",
-                hint=similar_name_hint(name, _COUNTS) or f"It has {', '.join(_COUNTS)}",
+                hint=similar_name_hint(name, _OWN) or f"It has {', '.join(_OWN)}",
             )
     return checked
 

@@ -11,19 +11,22 @@ CATALOG-13  Names are looked up again in each call, never in memory.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
+from uuid import UUID
 
 import pyarrow as pa
 
-from neve.catalog.catalog_state import is_table_id
+from neve.catalog.catalog_state import CatalogState, is_table_id
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.known_properties import check_texts
+from neve.catalog.guests import Guests, GuestTable
+from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
@@ -56,10 +59,12 @@ from neve.model.row_rules import AskedRules
 from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
+from neve.observability.prometheus import PrometheusRecorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.object_store import ObjectStore, RequestCount, requests_of
 from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_context import TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +181,17 @@ class Lake(KeptInProcess):
         self._stores.check_writable()
         self._entries.drop_namespace(name)
 
+    def set_namespace_properties(
+        self,
+        name: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        remove: Iterable[str] = (),
+    ) -> None:
+        """Set some properties of a namespace and remove others, all or none; raises NotFound."""
+        self._stores.check_writable()
+        self._entries.change_namespace(name, check_texts(properties or {}), check_removed(remove))
+
     # Tables
 
     def list_tables(self, namespace: str | None = None) -> list[str]:
@@ -258,14 +274,17 @@ class Lake(KeptInProcess):
             raise InvalidArgument(f"upkeep={upkeep!r}", hint="Use True or False")
         table = self.load_table(name)
         application = application_of(app_id, batch)
-        parts = table.stored.parts(
+        identity = JobIdentity(job_id=job_id, application=application)
+        return BulkJob(self.parts_of(table), identity, upkeep=upkeep)
+
+    def parts_of(self, table: CatalogTable) -> TableParts:
+        """Return the parts of a table for a job beside its live writer."""
+        return table.stored.parts(
             table.properties,
             recorder=self._stores.recorder,
             listener=self._stores.listener,
             is_published=True,
         )
-        identity = JobIdentity(job_id=job_id, application=application)
-        return BulkJob(parts, identity, upkeep=upkeep)
 
     def transaction(self, isolation: IsolationName = "snapshot") -> LakeTransaction:
         """Begin a transaction over tables: `with lake.transaction() as tx: tx.table("a.b").put(…)`.
@@ -311,6 +330,16 @@ class Lake(KeptInProcess):
         """Return a table's definition, history and files, without opening its rows."""
         meta, state = self._find(name)
         return CatalogTable(self._stores, self._settlement, meta, state)
+
+    def revision(self, name: str) -> tuple[object, ...]:
+        """Return a value that differs whenever what other engines see of a table may differ.
+
+        It is much cheaper than loading the table; raises NotFound.
+        """
+        self._stores.check_open()
+        meta = self._entries.meta(str(TableName.parse(name)))
+        session = self._stores.stored_table(meta.table_id).store.read()
+        return meta.table_id, session.segment, tuple(sorted(meta.properties.items()))
 
     def table_meta(self, name: str) -> TableMeta:
         """Return the definition of a table; raises NotFound."""
@@ -488,6 +517,112 @@ class Lake(KeptInProcess):
         check_flags(external_access=external_access)
         return self._stores.sql().session(external_access=external_access)
 
+    # Guests and other engines
+
+    def names(self) -> CatalogState:
+        """Return all names of the lake as of one moment: namespaces, tables and guests."""
+        self._stores.check_open()
+        return self._entries.state()
+
+    def new_uuid(self) -> UUID:
+        """Return an id for a new table."""
+        return self._stores.ids.uuid()
+
+    @property
+    def guests(self) -> Guests:
+        """The plain Iceberg tables of the lake, which have no key."""
+        return Guests(self._stores)
+
+    def register(self, name: str, metadata_location: str) -> GuestTable:
+        """Give a name to an Iceberg table of another writer, for reading; raises AlreadyExists."""
+        return self.guests.register(name, metadata_location)
+
+    def adopt(
+        self,
+        name: str,
+        primary_key: str | Sequence[str],
+        *,
+        order_by: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Turn a guest into a table with a primary key, under its name.
+
+        Its live rows are written into a new table; of several rows of a key, `order_by` decides.
+        Without it they are refused, and the guest stays as it is. Files of the guest stay.
+        """
+        self._stores.check_writable()
+        guest = self.guests.load(name)
+        draft = f"{name}__adopted_{self._stores.ids.uuid().hex[:12]}"
+        table = self.create_table(
+            draft,
+            guest.schema,
+            primary_key,
+            order_by=order_by,
+            properties=properties,
+        )
+        table.close()
+        try:
+            self._fill_from(guest, draft, is_ordered=bool(order_by))
+            self._entries.replace_guest(guest.entry, draft)
+        except BaseException:
+            self.drop_table(draft, purge=True)
+            raise
+        return self.table(name)
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tokens: str | PathLike[str] | None = None,
+        tls: tuple[str, str] | None = None,
+        client_config: Mapping[str, str] | None = None,
+        body_bytes: int | None = None,
+        body_seconds: float | None = None,
+        concurrency: int | None = None,
+        recorder: PrometheusRecorder | None = None,
+    ) -> "RunningServer":
+        """Serve the lake as an Iceberg REST catalog, in a thread of this process.
+
+        Returns a handle with `url` and `close`, which is a context manager. Needs the extra
+        `server`. An address that others can reach needs a file of `tokens`. `tls` is a certificate
+        and its key, as files. Clients get `client_config` with each table, such as the endpoint of
+        a bucket. A `recorder` that the lake was opened with shows its numbers in `/metrics`.
+        """
+        self._stores.check_open()
+        given = {
+            "body_bytes": body_bytes,
+            "body_seconds": body_seconds,
+            "concurrency": concurrency,
+        }
+        try:
+            # The server is above the catalog, and an extra.
+            module = import_module("neve.server.http_server")
+        except ModuleNotFoundError as error:
+            if error.name not in {"starlette", "uvicorn"}:
+                raise
+            raise InvalidArgument(
+                f"the package {error.name} is not installed", hint='pip install "neve[server]"'
+            ) from error
+        running: RunningServer = module.serve(
+            self,
+            host=host,
+            port=port,
+            tokens=tokens,
+            tls=tls,
+            limits={name: limit for name, limit in given.items() if limit is not None},
+            client_config=client_config,
+            recorder=recorder,
+        )
+        return running
+
+    def _fill_from(self, guest: GuestTable, draft: str, *, is_ordered: bool) -> None:
+        rows = guest.to_arrow()
+        with self.bulk(draft, upkeep=False) as job:
+            job.upsert(rows)
+            if not is_ordered:
+                job.refuse_repeats()
+
     # Everything
 
     def system_table(self, name: str) -> pa.Table:
@@ -550,8 +685,18 @@ class Lake(KeptInProcess):
             )
         )
 
-    def _create(self, definition: TableRequest) -> tuple[TableMeta, TableState]:
-        meta, announcement = self._entries.add_table(definition, self._stores.ids.uuid())
+    def make_table(self, definition: TableRequest, table_uuid: UUID) -> CatalogTable:
+        """Make a table that another engine asked for, with the identity that it knows."""
+        self._stores.check_writable()
+        meta, state = self._create(definition, table_uuid)
+        return CatalogTable(self._stores, self._settlement, meta, state)
+
+    def _create(
+        self, definition: TableRequest, table_uuid: UUID | None = None
+    ) -> tuple[TableMeta, TableState]:
+        meta, announcement = self._entries.add_table(
+            definition, table_uuid or self._stores.ids.uuid()
+        )
         stored = self._stores.stored_table(meta.table_id)
         try:
             state = stored.begin(meta)
@@ -640,6 +785,31 @@ def open_to_read(lake: Lake, name: str) -> Table:
     stores = lake._stores  # noqa: SLF001
     is_live = stores.live_tables.opened(meta.table_id, read_only=False) is not None
     return lake._live(meta, state, read_only=not is_live, options=None)  # noqa: SLF001
+
+class RunningServer(Protocol):
+    """A server that runs in a thread."""
+
+    @property
+    def url(self) -> str:
+        """Address of the catalog, for clients."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until the server ends."""
+        ...
+
+    def close(self) -> None:
+        """Finish the requests under way, and stop; twice is not an error."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
 
 
 def open_lake(

@@ -155,6 +155,9 @@ _COMMANDS: Final = {
     "iceberg": LazyCommand(
         "neve.cli.catalog_commands", "iceberg", "Show how other engines read a table"
     ),
+    "serve": LazyCommand(
+        "neve.cli.serve_command", "serve", "Serve the lake to other engines, by name"
+    ),
     "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit rows of the log"),
     "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
     "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Expire old versions"),

@@ -29,6 +29,7 @@ from neve.engine.snapshot import Snapshot
 from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.schema import TableSchema
 from neve.model.type_parser import REQUIRED, parse_type
+from neve.observability.metrics import Recorder
 
 _DECIMAL: Final = re.compile(r"[0-9]{1,18}|[0-9]{1,3}(?:,[0-9]{3}){1,5}")
 _HEXADECIMAL: Final = re.compile(r"0[xX][0-9a-fA-F]{1,15}")
@@ -131,13 +132,17 @@ def on_a_lake(command: Command) -> Command:
 
 @contextmanager
 def open_lake(
-    lake: str, storage_options: tuple[str, ...], *, create: bool = False
+    lake: str,
+    storage_options: tuple[str, ...],
+    *,
+    create: bool = False,
+    recorder: Recorder | None = None,
 ) -> Iterator[Lake]:
     """Open a lake; raises NotFound if it does not exist, unless `create` is set.
 
     A hint lists the tables of a name that was given without its namespace.
     """
-    with _opened(lake, storage_options, create=create) as catalog:
+    with _opened(lake, storage_options, create=create, recorder=recorder) as catalog:
         try:
             yield catalog
         except InvalidArgument as error:
@@ -156,10 +161,16 @@ def _known_tables_hint(catalog: Lake, name: str) -> str | None:
     return f"Write namespace.table: {words}"
 
 
-def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> Lake:
+def _opened(
+    lake: str,
+    storage_options: tuple[str, ...],
+    *,
+    create: bool,
+    recorder: Recorder | None = None,
+) -> Lake:
     options = pairs_of(storage_options, what="storage option", show_value=False)
     try:
-        return neve.open(lake, storage_options=options, create=create)
+        return neve.open(lake, storage_options=options, create=create, recorder=recorder)
     except NotFound as missing:
         missing.hint = "Check --lake or NEVE_LAKE; `neve create` creates a lake with a table"
         raise

@@ -63,6 +63,12 @@ class ReadEntry:
     file_path: str
     file_bytes: int
     content_offset: int | None
+    content_size: int | None = None
+    content: int = 0
+    """0 for data, 1 for position deletes, 2 for equality deletes."""
+    file_format: str = ""
+    equality_ids: tuple[int, ...] = ()
+    referenced_data_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +199,28 @@ def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
     # PyIceberg cannot skip maps and structs, so entries are read whole.
     schema = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
     names = [field.name for field in schema.find_field("data_file").field_type.fields]
-    path_at, offset_at = names.index("file_path"), names.index("content_offset")
-    bytes_at = names.index("file_size_in_bytes")
-    return [
-        ReadEntry(
-            status=record[0],
-            snapshot_id=record[1],
-            sequence_number=record[2],
-            file_path=record[4][path_at],
-            file_bytes=record[4][bytes_at],
-            content_offset=record[4][offset_at],
+    at = {name: place for place, name in enumerate(names)}
+    found = []
+    for record in _records(payload, schema, path):
+        file = record[4]
+        content = file[at["content"]]
+        file_format = file[at["file_format"]]
+        found.append(
+            ReadEntry(
+                status=record[0],
+                snapshot_id=record[1],
+                sequence_number=record[2],
+                file_path=file[at["file_path"]],
+                file_bytes=file[at["file_size_in_bytes"]],
+                content_offset=file[at["content_offset"]],
+                content_size=file[at["content_size_in_bytes"]],
+                content=int(content or 0),
+                file_format=str(getattr(file_format, "value", file_format)),
+                equality_ids=tuple(file[at["equality_ids"]] or ()),
+                referenced_data_file=file[at["referenced_data_file"]],
+            )
         )
-        for record in _records(payload, schema, path)
-    ]
+    return found
 
 
 def read_manifest_list(payload: bytes, *, path: str) -> list[ManifestRecord]:

@@ -97,9 +97,16 @@ class BulkCommitter:
         return None if found is None else self._repeated(found)
 
     def begin(
-        self, identity: JobIdentity | None = None, *, deadline_seconds: float = DEADLINE_SECONDS
+        self,
+        identity: JobIdentity | None = None,
+        *,
+        base: int | None = None,
+        deadline_seconds: float = DEADLINE_SECONDS,
     ) -> BulkRun:
-        """Announce a run and lease the newest Version; commit the run before its deadline."""
+        """Announce a run and lease the Version that it works on, the newest unless given.
+
+        Commit the run before its deadline. Raises NotFound for a base that is not retained.
+        """
         known = identity or JobIdentity()
         _ = known.head_change
         parts = self._parts
@@ -109,7 +116,10 @@ class BulkCommitter:
             Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
         )
         try:
-            lease = parts.leases.hold_newest(parts.versions, seconds=deadline_seconds)
+            if base is None:
+                lease = parts.leases.hold_newest(parts.versions, seconds=deadline_seconds)
+            else:
+                lease = parts.leases.hold(base, parts.versions, seconds=deadline_seconds)
         except BaseException:
             parts.work.release_intent(run.digits)
             raise
@@ -121,16 +131,18 @@ class BulkCommitter:
         work: BulkWork,
         *,
         decided: bool = False,
+        is_exact: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
         is_first: bool = False,
         executor: PlanExecutor | None = None,
     ) -> BulkOutcome:
         """Commit the work of a run; raises Conflict when it is void, Fenced past its deadline.
 
-        `decided`: the work depends on the rows it read (JOBS-J3). `replaces`: partitions, under the
-        spec of the base, whose other rows are removed. `is_first`: the table must have no other
-        rows. Any error but OutcomeUnknown gives the run up. `executor` compacts what is too large
-        for this process.
+        `decided`: the work depends on the rows it read (JOBS-J3). `is_exact`: it depends on all
+        rows of the table, and any change since the base makes it void. `replaces`: partitions,
+        under the spec of the base, whose other rows are removed. `is_first`: the table must have no
+        other rows. Any error but OutcomeUnknown gives the run up. `executor` compacts what is too
+        large for this process.
         """
         base = JobBase(self._parts, run.run, run.base)
         change = replace(run.identity.head_change, intent_id=run.run.digits)
@@ -139,9 +151,10 @@ class BulkCommitter:
             # What a merge function returned depends on the rows it was folded into.
             decided = decided or bool(base.schema.rules.merge and replaces is None)
             checks = None
-            if is_first or decided or replaces is not None:
+            if is_first or decided or is_exact or replaces is not None:
                 checks = _Checks(
                     is_first=is_first,
+                    is_exact=is_exact,
                     decided=_KeysOfWork(base, work, with_seen=True) if decided else (),
                     replaced=None if replaces is None else ReplacedPartitions(base, replaces),
                 )
@@ -219,6 +232,8 @@ class BulkCommitter:
         def plan(session: Session, snapshot: TableSnapshot) -> CommitPlan:
             nonlocal settled, rebased
             current = snapshot.version
+            if checks.is_exact:
+                self._refuse_any_change(session, settled, current)
             if checks.decided:
                 self._refuse_changed(session, base, checks.decided, settled, current)
             rebased = rebase(rebased, settled, current, base.files)
@@ -274,6 +289,16 @@ class BulkCommitter:
             except NotFound as error:
                 raise _changed(number) from error
             before = after
+
+    def _refuse_any_change(self, session: Session, settled: Version, current: Version) -> None:
+        """Raise Conflict when a commit in between changed any row."""
+        for number in range(settled.number + 1, current.number + 1):
+            try:
+                operation = self._versions.edit_in(session, number).facts.operation
+            except NotFound as error:
+                raise _changed(number) from error
+            if operation not in _MOVES_ROWS:
+                raise _changed(number)
 
     def _outcome(self, committed: Committed, work: BulkWork) -> BulkOutcome:
         version = committed.snapshot.version
@@ -407,6 +432,8 @@ class _Checks:
 
     is_first: bool = False
     """The table must be empty."""
+    is_exact: bool = False
+    """No row may have changed."""
     decided: Sequence[KeyArray] = ()
     """Rows of these keys must be unchanged."""
     replaced: ReplacedPartitions | None = None

@@ -76,6 +76,20 @@ SSTABLE_GROUPS_DECODED = Metric(
     "neve.sstable.groups_decoded", "groups", "row groups of data files decoded for point reads"
 )
 
+SERVER_REQUEST_SECONDS = Metric(
+    "neve.server.request_seconds",
+    "seconds",
+    "time spent on requests of other engines, by route, method and status",
+)
+SERVER_COMMIT_SECONDS = Metric(
+    "neve.server.commit_seconds", "seconds", "time spent on commits of other engines"
+)
+SERVER_BYTES_READ = Metric("neve.server.bytes_read", "bytes", "bytes of request bodies")
+SERVER_BYTES_SENT = Metric("neve.server.bytes_sent", "bytes", "bytes of answers")
+SERVER_REFUSED = Metric(
+    "neve.server.refused", "requests", "requests refused because too many were under way"
+)
+
 ALL_METRICS = (
     CHANGES_IGNORED,
     CHANGES_TIED,
@@ -108,6 +122,11 @@ ALL_METRICS = (
     PUBLISHES,
     PUBLISH_SECONDS,
     PUBLISH_FAILURES,
+    SERVER_REQUEST_SECONDS,
+    SERVER_COMMIT_SECONDS,
+    SERVER_BYTES_READ,
+    SERVER_BYTES_SENT,
+    SERVER_REFUSED,
 )
 
 

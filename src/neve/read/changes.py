@@ -128,11 +128,11 @@ def _differ(rows: pa.Table, order: Positions, paired: Flags, codec: RowCodec) ->
     places = np.flatnonzero(paired).reshape(-1, 2)
     before, after = rows.take(order[places[:, 0]]), rows.take(order[places[:, 1]])
     kept = np.ones(len(order), np.bool_)
-    kept[places[_equal_rows(before, after, codec)]] = False
+    kept[places[equal_rows(before, after, codec)]] = False
     return kept
 
 
-def _equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
+def equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
     """Return row by row whether two tables of one schema have the same values."""
     is_same = np.ones(before.num_rows, np.bool_)
     is_plain = True

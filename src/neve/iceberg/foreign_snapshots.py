@@ -1,0 +1,107 @@
+"""Snapshots that another engine asks a catalog to add: what their manifests add and remove.
+
+    snapshot ──► manifest list ──► manifests that this snapshot added ──► entries
+                                                                          status 1 added, 2 removed
+
+Manifests of earlier snapshots are in the list, too; only those of the snapshot itself say what it
+changes. Files are fetched through the caller, who decides which places may be read.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from neve.errors import Corruption, InvalidArgument
+from neve.iceberg.pyiceberg_bridge import (
+    ADDED,
+    DELETED,
+    ReadEntry,
+    read_manifest,
+    read_manifest_list,
+)
+from neve.jobs.foreign_commit import ForeignFile, ForeignSnapshot
+from neve.model.schema_json import Json
+
+_EQUALITY: Final = 2
+
+Fetch = Callable[[str], bytes]
+"""Returns the bytes at a location; raises InvalidArgument for a place that may not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSnapshot:
+    """A snapshot, and the files that its engine wrote for it."""
+
+    snapshot_id: int
+    operation: str
+    schema_id: int | None
+    changes: ForeignSnapshot
+    written: tuple[str, ...] = field(default=())
+    """Locations of the manifest list, manifests and files: none is needed after the commit."""
+
+
+def read_snapshot(snapshot: Mapping[str, Json], fetch: Fetch) -> ReadSnapshot:
+    """Read what a snapshot changes; raises InvalidArgument."""
+    snapshot_id, manifest_list = snapshot.get("snapshot-id"), snapshot.get("manifest-list")
+    if not isinstance(snapshot_id, int) or not isinstance(manifest_list, str):
+        raise InvalidArgument(
+            "a snapshot has no id or no manifest list",
+            hint="Write a manifest list: format 1's inline manifests are not taken",
+        )
+    schema_id = snapshot.get("schema-id")
+    summary = snapshot.get("summary")
+    operation = summary.get("operation") if isinstance(summary, dict) else None
+    written: list[str] = [manifest_list]
+    added: list[ForeignFile] = []
+    removed: list[ForeignFile] = []
+    deletes_added: list[ForeignFile] = []
+    deletes_removed: list[ForeignFile] = []
+    for location, entry in _entries(snapshot_id, manifest_list, fetch):
+        if location not in written:
+            written.append(location)
+        if entry.status == ADDED:
+            (deletes_added if entry.content else added).append(_file_of(entry))
+            written.append(entry.file_path)
+        elif entry.status == DELETED:
+            (deletes_removed if entry.content else removed).append(_file_of(entry))
+    return ReadSnapshot(
+        snapshot_id=snapshot_id,
+        operation=str(operation or ""),
+        schema_id=schema_id if isinstance(schema_id, int) else None,
+        changes=ForeignSnapshot(
+            added=tuple(added),
+            removed=tuple(removed),
+            deletes_added=tuple(deletes_added),
+            deletes_removed=tuple(deletes_removed),
+        ),
+        written=tuple(dict.fromkeys(written)),
+    )
+
+
+def _entries(snapshot_id: int, manifest_list: str, fetch: Fetch) -> Iterator[tuple[str, ReadEntry]]:
+    try:
+        for manifest in read_manifest_list(fetch(manifest_list), path=manifest_list):
+            if manifest.added_snapshot_id != snapshot_id:
+                continue
+            location = manifest.manifest_path
+            for entry in read_manifest(fetch(location), path=location):
+                if entry.snapshot_id in {None, snapshot_id}:
+                    yield location, entry
+    except Corruption as error:
+        raise InvalidArgument(
+            f"the commit's metadata cannot be read: {error.message}",
+            path=error.path,
+            hint="Write it again",
+        ) from error
+
+
+def _file_of(entry: ReadEntry) -> ForeignFile:
+    return ForeignFile(
+        location=entry.file_path,
+        file_format=entry.file_format,
+        file_bytes=entry.file_bytes,
+        equality_ids=entry.equality_ids if entry.content == _EQUALITY else (),
+        referenced=entry.referenced_data_file,
+        offset=entry.content_offset,
+        length=entry.content_size,
+    )

@@ -1,0 +1,360 @@
+"""LakeCatalog: the operations of Iceberg's catalog on a lake, without HTTP.
+
+The server and the catalog class for PyIceberg both call it. A table with a primary key is a table
+of neve; any other one is a guest, an Iceberg table that the lake only keeps the pointer of. A
+client that creates a table asks for a key by the property `neve.primary-key`, with the columns or
+with `identifier-fields`; a namespace may have the property, too, for the tables made in it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from neve.catalog.guests import GuestTable
+from neve.catalog.lake import Lake
+from neve.errors import CatalogConflict, InvalidArgument, NeveError, NotFound
+from neve.iceberg.guest_metadata import changed_document, new_document
+from neve.model.schema_json import Json, JsonObject
+from neve.server.error_model import (
+    EXISTS,
+    NO_NAMESPACE,
+    NO_TABLE,
+    NOT_EMPTY,
+    UNSUPPORTED,
+    RequestRefused,
+    bad_request,
+)
+from neve.server.rest_names import Namespace, TableRef
+from neve.server.served_tables import ServedTable, ServedTables
+from neve.server.table_commit import (
+    KEY_PROPERTY,
+    TableCommits,
+    key_names,
+    table_from_document,
+)
+
+_CREATE: Final = "assert-create"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Names of a listing, and where the next page begins."""
+
+    names: list[str]
+    next_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A commit to one table, as a request has it."""
+
+    ref: TableRef
+    requirements: Sequence[Json]
+    updates: Sequence[JsonObject]
+
+    @classmethod
+    def of_body(cls, ref: TableRef, body: Mapping[str, Json]) -> "TableChange":
+        """Read the body of a commit; raises RequestRefused."""
+        requirements, updates = body.get("requirements"), body.get("updates")
+        if not isinstance(requirements, list) or not isinstance(updates, list):
+            raise bad_request("a commit has lists of requirements and updates")
+        read: list[JsonObject] = []
+        for each in updates:
+            if not isinstance(each, dict) or not isinstance(each.get("action"), str):
+                raise bad_request("each update of a commit is an object with an action")
+            read.append(each)
+        return cls(ref, requirements, read)
+
+    @property
+    def creates(self) -> bool:
+        """Whether the table must not exist yet."""
+        return any(
+            isinstance(each, dict) and each.get("type") == _CREATE for each in self.requirements
+        )
+
+
+class LakeCatalog:
+    """Iceberg's catalog over one lake; safe for many threads."""
+
+    def __init__(self, lake: Lake, *, client_config: Mapping[str, str] | None = None) -> None:
+        """Begin; `client_config` is returned with each table, such as the endpoint of a bucket."""
+        self.lake = lake
+        self._served = ServedTables(lake.guests, client_config or {})
+        self._commits = TableCommits(lake, self._served)
+
+    # Namespaces
+
+    def list_namespaces(
+        self, parent: Namespace | None, *, after: str | None = None, limit: int | None = None
+    ) -> Page:
+        """Return the namespaces directly below one, or the outermost ones."""
+        try:
+            found = self.lake.list_namespaces(None if parent is None else parent.dotted)
+        except NotFound as error:
+            raise _no_namespace(error) from error
+        depth = 1 if parent is None else len(parent.levels) + 1
+        names = [name for name in found if name.count(".") + 1 == depth]
+        return _page(names, after, limit)
+
+    def namespace_properties(self, namespace: Namespace) -> dict[str, str]:
+        """Return the properties of a namespace."""
+        try:
+            return self.lake.namespace_properties(namespace.dotted)
+        except NotFound as error:
+            raise _no_namespace(error) from error
+
+    def create_namespace(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
+        """Make a namespace, and its parents."""
+        self.lake.create_namespace(namespace.dotted, properties)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Remove an empty namespace."""
+        self.namespace_properties(namespace)
+        try:
+            self.lake.drop_namespace(namespace.dotted)
+        except NotFound as error:
+            raise _no_namespace(error) from error
+        except InvalidArgument as error:
+            raise RequestRefused(HTTPStatus.CONFLICT, NOT_EMPTY, str(error)) from error
+
+    def change_namespace(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """Change properties of a namespace; return what was done, as the specification names it."""
+        both = sorted({*updates} & {*removals})
+        if both:
+            raise RequestRefused(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "UnprocessableEntityException",
+                f"the property {both[0]!a} is both updated and removed",
+            )
+        before = self.namespace_properties(namespace)
+        self.lake.set_namespace_properties(namespace.dotted, updates, remove=removals)
+        wanted = dict.fromkeys(removals)
+        return {
+            "updated": [*updates],
+            "removed": [each for each in wanted if each in before],
+            "missing": [each for each in wanted if each not in before],
+        }
+
+    # Tables
+
+    def list_tables(
+        self, namespace: Namespace, *, after: str | None = None, limit: int | None = None
+    ) -> Page:
+        """Return the names of the tables in a namespace, guests included."""
+        try:
+            names = self.lake.list_tables(namespace.dotted)
+            guests = self.lake.guests.names(namespace.dotted)
+        except NotFound as error:
+            raise _no_namespace(error) from error
+        return _page(sorted([*names, *guests]), after, limit)
+
+    def table_exists(self, ref: TableRef) -> bool:
+        """Return whether there is a table or a guest of this name."""
+        state = self.lake.names()
+        return ref.dotted in state.tables or ref.dotted in state.guests
+
+    def load_table(self, ref: TableRef, *, only_refs: bool = False) -> ServedTable:
+        """Return a table with its metadata, the newest commit included."""
+        name = ref.dotted
+        try:
+            revision = self.lake.revision(name)
+            found = self._served.find(revision, only_refs=only_refs)
+            if found is not None:
+                return found
+            table = self.lake.load_table(name)
+        except NotFound as error:
+            if name in self.lake.names().guests:
+                return self._served.of_guest(self._guest(name), only_refs=only_refs)
+            raise _no_table(error) from error
+        return self._served.of_table(table, revision, only_refs=only_refs)
+
+    def create_table(self, namespace: Namespace, request: Mapping[str, Json]) -> bytes:
+        """Create a table, or only prepare one for a later commit; return the reply."""
+        ref = TableRef(namespace, _text(request, "name"))
+        inherited = self.namespace_properties(namespace)
+        properties = texts_of(request.get("properties"), what="properties")
+        self._refuse_taken(ref)
+        key = _asked_key(request.get("schema"), properties, inherited)
+        place = self.lake.guests.new_place() if key is None else self._commits.new_place()
+        location = request.get("location")
+        if key is None and isinstance(location, str) and location:
+            place = location.rstrip("/")
+        table_uuid = str(self.lake.new_uuid())
+        document = new_document(
+            request, location=place, table_uuid=table_uuid, properties=properties
+        )
+        if request.get("stage-create") is True:
+            return self._served.staged(document)
+        if key is None:
+            return self._served.of_guest(self.lake.guests.create(ref.dotted, document)).body
+        table_from_document(self.lake, ref.dotted, json.loads(document), key)
+        return self.load_table(ref).body
+
+    def register_table(self, namespace: Namespace, request: Mapping[str, Json]) -> ServedTable:
+        """Give a name to metadata that exists in the lake."""
+        ref = TableRef(namespace, _text(request, "name"))
+        location = _text(request, "metadata-location")
+        self.namespace_properties(namespace)
+        path = self.lake.guests.path_of(location)
+        if path is None or not path.startswith("guests/"):
+            raise bad_request(
+                "the metadata is not that of a guest table of the lake; "
+                "lake.register registers tables elsewhere"
+            )
+        if request.get("overwrite") is True and ref.dotted in self.lake.names().guests:
+            self.lake.guests.drop(ref.dotted)
+        self._refuse_taken(ref)
+        return self._served.of_guest(self.lake.guests.register(ref.dotted, location))
+
+    def drop_table(self, ref: TableRef, *, purge: bool) -> None:
+        """Drop a table; `purge` deletes its files."""
+        try:
+            if ref.dotted in self.lake.names().guests:
+                self.lake.guests.drop(ref.dotted, purge=purge)
+            else:
+                self.lake.drop_table(ref.dotted, purge=purge)
+        except NotFound as error:
+            raise _no_table(error) from error
+
+    def rename_table(self, source: TableRef, target: TableRef) -> None:
+        """Rename a table; the namespace of the new name must exist."""
+        self.namespace_properties(target.namespace)
+        try:
+            if source.dotted in self.lake.names().guests:
+                self.lake.guests.rename(source.dotted, target.dotted)
+            else:
+                self.lake.rename_table(source.dotted, target.dotted)
+        except NotFound as error:
+            raise _no_table(error) from error
+
+    # Commits
+
+    def commit(self, change: TableChange) -> ServedTable:
+        """Commit updates of a table, or create it; return the table as it is now."""
+        if change.creates:
+            return self._create(change)
+        name = change.ref.dotted
+        try:
+            table = self.lake.load_table(name)
+        except NotFound as error:
+            if name not in self.lake.names().guests:
+                raise _no_table(error) from error
+        else:
+            return self._commits.commit(table, change.requirements, change.updates)
+        return self._commit_guests([change])[0]
+
+    def commit_all(self, changes: Sequence[TableChange]) -> None:
+        """Commit updates of several tables, all or none."""
+        names = [change.ref.dotted for change in changes]
+        if len(set(names)) < len(names):
+            raise bad_request("a table occurs twice in one transaction")
+        state = self.lake.names()
+        own = [change for change in changes if change.ref.dotted in state.tables]
+        creating = [change for change in changes if change.creates]
+        if len(changes) == 1:
+            self.commit(changes[0])
+        elif own or creating:
+            raise RequestRefused(
+                HTTPStatus.NOT_IMPLEMENTED,
+                UNSUPPORTED,
+                "a transaction over several tables may only change guest tables that exist; "
+                "commit tables with a primary key one by one",
+            )
+        elif changes:
+            self._commit_guests(changes)
+
+    def _commit_guests(self, changes: Sequence[TableChange]) -> list[ServedTable]:
+        planned: list[tuple[GuestTable, bytes]] = []
+        for change in changes:
+            try:
+                guest = self._guest(change.ref.dotted)
+            except NotFound as error:
+                raise _no_table(error) from error
+            planned.append(
+                (
+                    guest,
+                    changed_document(
+                        guest.document,
+                        change.requirements,
+                        change.updates,
+                        document_location=guest.metadata_location,
+                    ),
+                )
+            )
+        return [self._served.of_guest(guest) for guest in self.lake.guests.commit(planned)]
+
+    def _create(self, change: TableChange) -> ServedTable:
+        """Create a table out of the updates of its first commit."""
+        ref = change.ref
+        inherited = self.namespace_properties(ref.namespace)
+        done = self._commits.find_created(ref.dotted, change.updates)
+        if done is not None:
+            return done
+        if self.table_exists(ref):
+            raise CatalogConflict(f"the table {ref.dotted!a} already exists")
+        document = changed_document(None, change.requirements, change.updates)
+        members: JsonObject = json.loads(document)
+        properties = texts_of(members.get("properties"), what="properties")
+        key = key_names(members, _wanted_key(properties, inherited))
+        if key is None:
+            return self._served.of_guest(self.lake.guests.create(ref.dotted, document))
+        return self._commits.create(ref.dotted, members, key, change.updates)
+
+    def _guest(self, name: str) -> GuestTable:
+        return self.lake.guests.load(name)
+
+    def _refuse_taken(self, ref: TableRef) -> None:
+        if self.table_exists(ref):
+            raise RequestRefused(
+                HTTPStatus.CONFLICT, EXISTS, f"the table {ref.dotted!a} already exists"
+            )
+
+
+def texts_of(given: Json, *, what: str) -> dict[str, str]:
+    """Return an object of texts; raises RequestRefused."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+        raise bad_request(f"{what} are an object of texts")
+    return {name: str(value) for name, value in given.items()}
+
+
+def _text(request: Mapping[str, Json], name: str) -> str:
+    found = request.get(name)
+    if not isinstance(found, str) or not found:
+        raise bad_request(f"{name} is missing, or is not text")
+    return found
+
+
+def _wanted_key(properties: Mapping[str, str], inherited: Mapping[str, str]) -> str | None:
+    return properties.get(KEY_PROPERTY, inherited.get(KEY_PROPERTY))
+
+
+def _asked_key(
+    schema: Json, properties: Mapping[str, str], inherited: Mapping[str, str]
+) -> list[str] | None:
+    """Return the columns of the key that a client asks for; None for a guest."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("fields"), list):
+        raise bad_request("a table has a schema with a list of fields")
+    members: JsonObject = {"schemas": [schema], "current-schema-id": schema.get("schema-id")}
+    return key_names(members, _wanted_key(properties, inherited))
+
+
+def _page(names: list[str], after: str | None, limit: int | None) -> Page:
+    if after:
+        names = [name for name in names if name > after]
+    if limit is None or len(names) <= limit:
+        return Page(names)
+    return Page(names[:limit], names[limit - 1])
+
+
+def _no_table(error: NeveError) -> RequestRefused:
+    return RequestRefused(HTTPStatus.NOT_FOUND, NO_TABLE, str(error))
+
+
+def _no_namespace(error: NeveError) -> RequestRefused:
+    return RequestRefused(HTTPStatus.NOT_FOUND, NO_NAMESPACE, str(error))

@@ -1,0 +1,484 @@
+"""TableCommits: commits of other engines to tables of neve.
+
+1. Look for the commit: a retry of one that was made returns the table as it is.
+2. Read the snapshots that the client wrote, before anything is changed.
+3. Compare the requirements with what is published: a base that moved is a conflict.
+4. Change the definition, if asked, as `evolve` does; then commit the rows (`ForeignCommit`).
+5. Delete the client's files, and return the table. Its snapshot is neve's, not the client's.
+
+A request that changes both the definition and rows makes two Versions. If the rows are refused, the
+definition stays changed.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.compatibility import DefinitionChange
+from neve.catalog.known_properties import APPEND, FORMAT_VERSION
+from neve.catalog.lake import Lake
+from neve.catalog.table_request import TableRequest
+from neve.errors import Conflict, Corruption, InvalidArgument, NeveError, NotFound
+from neve.iceberg.foreign_snapshots import ReadSnapshot, read_snapshot
+from neve.iceberg.guest_metadata import changed_document, check_requirements
+from neve.iceberg.table_metadata import CHECKSUM_PROPERTY, VERSION_PROPERTY
+from neve.jobs.foreign_commit import AppendRule, ForeignCommit
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.schema_json import Json, JsonObject
+from neve.model.version import Operation
+from neve.server.client_files import STAGED, ClientFiles
+from neve.server.served_tables import ServedTable, ServedTables
+from neve.storage.object_store import plain_location
+
+logger = logging.getLogger(__name__)
+
+KEY_PROPERTY: Final = "neve.primary-key"
+IDENTIFIER_FIELDS: Final = "identifier-fields"
+
+_TRIES: Final = 5
+_MAIN: Final = "main"
+_DEFINITION: Final = frozenset(
+    {
+        "assign-uuid",
+        "upgrade-format-version",
+        "add-schema",
+        "set-current-schema",
+        "add-spec",
+        "set-default-spec",
+        "add-sort-order",
+        "set-default-sort-order",
+        "set-location",
+        "set-properties",
+        "remove-properties",
+    }
+)
+# Hints for planners that neve does not keep; refusing them would refuse the commit around them.
+_DROPPED: Final = frozenset(
+    {
+        "set-statistics",
+        "remove-statistics",
+        "set-partition-statistics",
+        "remove-partition-statistics",
+    }
+)
+_PUBLISHED_ONLY: Final = frozenset(
+    {VERSION_PROPERTY, CHECKSUM_PROPERTY, "schema.name-mapping.default", KEY_PROPERTY}
+)
+# What an own change of the definition does not touch.
+_ROW_REQUIREMENTS: Final = frozenset({"assert-table-uuid", "assert-ref-snapshot-id"})
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The updates of a request, by what has to be done."""
+
+    definition: list[JsonObject] = field(default_factory=list)
+    snapshots: list[JsonObject] = field(default_factory=list)
+    tags: dict[str, int] = field(default_factory=dict)
+    tags_removed: list[str] = field(default_factory=list)
+    main: int | None = None
+
+    @classmethod
+    def of(cls, updates: Sequence[JsonObject]) -> "_Asked":
+        """Sort the updates; raises InvalidArgument for those that a table of neve cannot take."""
+        asked = cls()
+        for update in updates:
+            action = update.get("action")
+            if action in _DEFINITION:
+                asked.definition.append(update)
+            elif action == "add-snapshot":
+                snapshot = update.get("snapshot")
+                if not isinstance(snapshot, dict):
+                    raise _invalid("a snapshot is an object")
+                asked.snapshots.append(snapshot)
+            elif action == "set-snapshot-ref":
+                asked._take_ref(update)
+            elif action == "remove-snapshot-ref":
+                asked.tags_removed.append(str(update.get("ref-name")))
+            elif action not in _DROPPED:
+                raise _invalid(f"a table of neve does not take the update {str(action)[:60]!a}")
+        ids = [each.get("snapshot-id") for each in asked.snapshots]
+        if asked.main is not None and (not ids or asked.main != ids[-1]):
+            raise _invalid("main can only move to the snapshot that the commit adds last")
+        if ids and asked.main is None:
+            raise _invalid("the commit adds a snapshot that no branch refers to")
+        return asked
+
+    def _take_ref(self, update: JsonObject) -> None:
+        name, number = update.get("ref-name"), update.get("snapshot-id")
+        if not isinstance(name, str) or not isinstance(number, int):
+            raise _invalid("a reference has a name and a snapshot id")
+        if update.get("type") == "tag":
+            self.tags[name] = number
+        elif name == _MAIN:
+            self.main = number
+        else:
+            raise _invalid(f"only the branch main takes commits, not {name[:60]!a}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a request, read but not committed."""
+
+    commit: ForeignCommit
+    snapshots: tuple[ReadSnapshot, ...]
+
+
+class TableCommits:
+    """Commits to the tables of one lake; safe for many threads."""
+
+    def __init__(self, lake: Lake, served: ServedTables) -> None:
+        self._lake = lake
+        self._served = served
+        self._files = ClientFiles(lake.guests.objects, lake.guests.clock)
+
+    def new_place(self) -> str:
+        """Return a location for the files of a table that is not created yet."""
+        path = f"{STAGED}/{self._lake.new_uuid()}"
+        return plain_location(self._lake.location, path)
+
+    def commit(
+        self,
+        table: CatalogTable,
+        requirements: Sequence[Json],
+        updates: Sequence[JsonObject],
+        *,
+        staged: str | None = None,
+    ) -> ServedTable:
+        """Commit updates; raises Conflict when a requirement is not met."""
+        asked = _Asked.of(updates)
+        rows = None
+        if asked.snapshots:
+            commit = self._foreign(table, asked, staged)
+            if commit.find_committed() is not None:
+                return self._now(table)
+            rows = _Rows(commit, tuple(self._read(table, asked, staged)))
+        for left in reversed(range(_TRIES)):
+            served = self._now(table)
+            base, left_over = _base_of(table, json.loads(served.document), requirements)
+            check_requirements(served.document, left_over)
+            if self._change_definition(table, json.loads(served.document), asked):
+                requirements = [each for each in requirements if _is_of_rows(each)]
+                asked.definition = []
+                base = table.version
+            if rows is None:
+                break
+            try:
+                rows.commit.commit([each.changes for each in rows.snapshots], base_version=base)
+            except Conflict:
+                if not left:
+                    raise
+            else:
+                break
+        self._set_tags(table, asked)
+        if rows is not None:
+            self._clean(table, rows)
+        return self._now(table)
+
+    def create(
+        self,
+        name: str,
+        document: JsonObject,
+        key: Sequence[str],
+        updates: Sequence[JsonObject],
+    ) -> ServedTable:
+        """Create a table with the rows of its first commit; if they are refused, drop it again."""
+        table = table_from_document(self._lake, name, document, key)
+        rows = [each for each in updates if each.get("action") not in _DEFINITION]
+        place = self._lake.guests.path_of(str(document.get("location")))
+        is_staged = place is not None and place.startswith(f"{STAGED}/")
+        try:
+            return self.commit(table, [], rows, staged=place if is_staged else None)
+        except (Conflict, InvalidArgument, NotFound):
+            with suppress(NeveError):
+                self._lake.drop_table(name, purge=True)
+            raise
+
+    def find_created(self, name: str, updates: Sequence[JsonObject]) -> ServedTable | None:
+        """Return a table that this very commit created, if its answer was lost."""
+        if name not in self._lake.names().tables:
+            return None
+        table = self._lake.load_table(name)
+        given = [each.get("uuid") for each in updates if each.get("action") == "assign-uuid"]
+        if table.uuid not in given:
+            return None
+        asked = _Asked.of([each for each in updates if each.get("action") not in _DEFINITION])
+        if asked.snapshots and self._foreign(table, asked, None).find_committed() is None:
+            return None
+        return self._now(table)
+
+    def _now(self, table: CatalogTable) -> ServedTable:
+        revision = self._lake.revision(table.name)
+        return self._served.of_table(table.refresh(), revision)
+
+    def _foreign(self, table: CatalogTable, asked: _Asked, staged: str | None) -> ForeignCommit:
+        last = asked.snapshots[-1].get("snapshot-id")
+        if not isinstance(last, int):
+            raise _invalid("a snapshot has an id that is a number")
+        return ForeignCommit(
+            self._lake.parts_of(table),
+            job_id=f"iceberg-{last}",
+            locate=self._lake.guests.path_of,
+            appends=AppendRule(table.properties.get(APPEND, AppendRule.UPSERT)),
+            staged=staged,
+        )
+
+    def _read(
+        self, table: CatalogTable, asked: _Asked, staged: str | None
+    ) -> Sequence[ReadSnapshot]:
+        root = table.stored.paths.root
+        places = (f"{root}/",) if staged is None else (f"{root}/", f"{staged}/")
+
+        def fetch(location: str) -> bytes:
+            path = self._lake.guests.path_of(location)
+            if path is None or not path.startswith(places):
+                raise InvalidArgument(
+                    "the commit names a file outside of the table",
+                    path=location,
+                    hint="Write files below the location that the catalog returned",
+                )
+            return self._lake.guests.read(location)
+
+        found = [read_snapshot(each, fetch) for each in asked.snapshots]
+        for each in found:
+            if each.operation == "replace":
+                raise InvalidArgument(
+                    "the commit rewrites files without changing rows",
+                    hint="Leave that to neve: `neve compact`, or the live writer",
+                )
+        return found
+
+    def _change_definition(self, table: CatalogTable, before: JsonObject, asked: _Asked) -> bool:
+        """Change schema, partitions, sort order and properties; return whether any was asked."""
+        if not asked.definition:
+            return False
+        encoded = json.dumps(before).encode()
+        after: JsonObject = json.loads(changed_document(encoded, [], asked.definition))
+        for name in ("location", "table-uuid"):
+            if after.get(name) != before.get(name):
+                raise _invalid(f"the {name} of a table of neve cannot change")
+        change = _definition_change(table, before, after)
+        if change != DefinitionChange():
+            table.update_definition(change)
+        given, removed = _property_change(before, after)
+        if given or removed:
+            table.set_properties(given, remove=removed)
+        return True
+
+    def _set_tags(self, table: CatalogTable, asked: _Asked) -> None:
+        work = table.stored.work
+        for name, number in asked.tags.items():
+            is_new = asked.main is not None and number == asked.main
+            work.tag(name, table.refresh().version if is_new else number)
+        for name in asked.tags_removed:
+            work.remove_tag(name)
+
+    def _clean(self, table: CatalogTable, rows: _Rows) -> None:
+        root = table.stored.paths.root
+        locate = self._lake.guests.path_of
+        written = [locate(each) for snapshot in rows.snapshots for each in snapshot.written]
+        self._files.delete([path for path in written if path is not None], root=root)
+        self._files.sweep(root)
+
+
+def _base_of(
+    table: CatalogTable, document: JsonObject, requirements: Sequence[Json]
+) -> tuple[int, list[Json]]:
+    """Return the Version that a client read, and the requirements that are left to check.
+
+    A compaction moves main without changing a row: what a client read before it is still right.
+    """
+    version, kept = table.version, [*requirements]
+    current = document.get("current-snapshot-id")
+    for each in requirements:
+        required = _members(each)
+        seen = required.get("snapshot-id")
+        is_main = (required.get("type"), required.get("ref")) == ("assert-ref-snapshot-id", _MAIN)
+        if is_main and isinstance(seen, int) and isinstance(current, int) and seen < current:
+            versions = table.stored.versions
+            session = versions.store.read()
+            try:
+                between = [
+                    versions.edit_in(session, number).facts.operation
+                    for number in range(seen + 1, version + 1)
+                ]
+            except NotFound:
+                continue
+            if all(operation is Operation.REPLACE for operation in between):
+                kept.remove(each)
+                version = seen
+    return version, kept
+
+
+def key_names(document: Mapping[str, Json], wanted: str | None) -> list[str] | None:
+    """Return the key columns that a property asks for; None when the table is to be a guest."""
+    if wanted is None or not wanted.strip():
+        return None
+    schema = _current_schema(document)
+    fields = {each.get("id"): each.get("name") for each in _objects(schema.get("fields"))}
+    if wanted.strip() != IDENTIFIER_FIELDS:
+        names = [name.strip() for name in wanted.split(",")]
+        missing = [name for name in names if name not in fields.values()]
+        if missing:
+            raise _invalid(f"{KEY_PROPERTY} names {missing[0]!a}, which is not a column")
+        return names
+    ids = schema.get("identifier-field-ids")
+    found = [fields.get(each) for each in ids] if isinstance(ids, list) else []
+    return [str(name) for name in found if name is not None] or None
+
+
+def table_from_document(
+    lake: Lake, name: str, document: JsonObject, key: Sequence[str]
+) -> CatalogTable:
+    """Create a table of neve with the columns, partitions and properties of a document.
+
+    Columns keep their ids: files that a client has written refer to them.
+    """
+    schema = _table_schema(
+        _current_schema(document), key=key, last_id=_number(document, "last-column-id")
+    )
+    spec = _default(document, "partition-specs", "spec-id", "default-spec-id")
+    properties = {
+        text: str(value)
+        for text, value in _members(document.get("properties")).items()
+        if text not in _PUBLISHED_ONLY
+    }
+    properties[FORMAT_VERSION] = str(max(2, _number(document, "format-version")))
+    definition = TableRequest.of(
+        name,
+        schema,
+        list(key),
+        partition_by=_partition_texts(spec, schema),
+        sort_by=_sort_texts(document, schema),
+        properties=properties,
+    )
+    try:
+        table_uuid = UUID(str(document.get("table-uuid")))
+    except ValueError as error:
+        raise _invalid("the uuid of the table is not one") from error
+    return lake.make_table(definition, table_uuid)
+
+
+def _definition_change(
+    table: CatalogTable, before: JsonObject, after: JsonObject
+) -> DefinitionChange:
+    change = DefinitionChange()
+    present = table.schema
+    schema = present
+    old, new = _current_schema(before), _current_schema(after)
+    if new.get("fields") != old.get("fields") or _ids(new) != _ids(old):
+        if _ids(new) not in ([], _ids(old)):
+            raise _invalid("the primary key of a table cannot change")
+        key = [column.name for column in present.key_columns]
+        by_id = {each.get("id"): each.get("name") for each in _objects(new.get("fields"))}
+        key = [str(by_id.get(column.field_id, column.name)) for column in present.key_columns]
+        asked = _table_schema(new, key=key, last_id=_number(after, "last-column-id"))
+        schema = replace(asked, schema_id=present.schema_id, rules=present.rules)
+        change = replace(change, schema=schema)
+    spec = _default(after, "partition-specs", "spec-id", "default-spec-id")
+    if _members(spec).get("fields") != _members(
+        _default(before, "partition-specs", "spec-id", "default-spec-id")
+    ).get("fields"):
+        change = replace(change, partition_by=_partition_texts(spec, schema))
+    if after.get("default-sort-order-id") != before.get("default-sort-order-id"):
+        change = replace(change, sort_by=_sort_texts(after, schema))
+    return change
+
+
+def _property_change(before: JsonObject, after: JsonObject) -> tuple[dict[str, str], list[str]]:
+    old, new = _members(before.get("properties")), _members(after.get("properties"))
+    given = {
+        name: str(value)
+        for name, value in new.items()
+        if old.get(name) != value and name not in _PUBLISHED_ONLY
+    }
+    if _number(after, "format-version") > _number(before, "format-version"):
+        given[FORMAT_VERSION] = str(after["format-version"])
+    removed = [name for name in old if name not in new and name not in _PUBLISHED_ONLY]
+    return given, removed
+
+
+def _table_schema(schema: JsonObject, *, key: Sequence[str], last_id: int) -> TableSchema:
+    given = _objects(schema.get("fields"))
+    ids: list[Json] = [each["id"] for name in key for each in given if each["name"] == name]
+    fields: list[Json] = [
+        {**each, "required": True} if each.get("id") in ids else each for each in given
+    ]
+    members: JsonObject = {
+        "type": "struct",
+        "fields": fields,
+        "schema-id": 0,
+        "primary-key": ids,
+        "identifier-field-ids": ids,
+        "last-column-id": last_id,
+    }
+    try:
+        return TableSchema.from_json(json.dumps(members))
+    except Corruption as error:
+        raise _invalid(f"the columns do not fit: {error.message}") from error
+
+
+def _partition_texts(spec: Json, schema: TableSchema) -> list[str]:
+    fields = _members(spec).get("fields")
+    if not fields:
+        return []
+    try:
+        return PartitionSpec.from_json(json.dumps(spec)).texts(schema)
+    except (Corruption, NotFound) as error:
+        raise _invalid(f"the partitions do not fit: {error.message}") from error
+
+
+def _sort_texts(document: JsonObject, schema: TableSchema) -> list[str]:
+    order = _default(document, "sort-orders", "order-id", "default-sort-order-id")
+    names: list[str] = []
+    for each in _objects(_members(order).get("fields")):
+        source = each.get("source-id")
+        if each.get("transform") != "identity" or each.get("direction") != "asc":
+            raise _invalid("files are in the order of the key, ascending")
+        names.append(schema.column_by_id(source if isinstance(source, int) else -1).name)
+    return names
+
+
+def _current_schema(document: Mapping[str, Json]) -> JsonObject:
+    wanted = document.get("current-schema-id")
+    for each in _objects(document.get("schemas")):
+        if each.get("schema-id") == wanted:
+            return each
+    raise _invalid("the table has no current schema")
+
+
+def _default(document: JsonObject, name: str, id_name: str, default_name: str) -> Json:
+    wanted = document.get(default_name)
+    return next((each for each in _objects(document.get(name)) if each.get(id_name) == wanted), {})
+
+
+def _ids(schema: JsonObject) -> list[Json]:
+    found = schema.get("identifier-field-ids")
+    return sorted(found, key=str) if isinstance(found, list) else []
+
+
+def _objects(given: Json) -> list[JsonObject]:
+    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+
+
+def _members(given: Json) -> JsonObject:
+    return given if isinstance(given, dict) else {}
+
+
+def _number(document: JsonObject, name: str) -> int:
+    found = document.get(name)
+    return found if isinstance(found, int) else 0
+
+
+def _is_of_rows(requirement: Json) -> bool:
+    return _members(requirement).get("type") in _ROW_REQUIREMENTS
+
+
+def _invalid(message: str) -> InvalidArgument:
+    return InvalidArgument(message, hint="See the guide `Attach other engines`")

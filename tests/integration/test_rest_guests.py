@@ -1,0 +1,239 @@
+"""Guest tables: plain Iceberg tables in the catalog of a lake."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError, ValidationError
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+import neve
+from neve.catalog.lake import RunningServer
+from tests.integration.rest_requests import Client, make_orders, served
+
+Served = tuple[neve.Lake, Client, RunningServer]
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True), NestedField(2, "city", StringType())
+)
+ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path / "lake") as found:
+        yield found
+
+
+def rows(*given: tuple[int, str]) -> pa.Table:
+    return pa.Table.from_pylist([{"id": key, "city": city} for key, city in given], schema=ROWS)
+
+
+def make_guest(catalog: Catalog, name: str = "shop.clicks") -> None:
+    if not catalog.namespace_exists("shop"):
+        catalog.create_namespace("shop")
+    catalog.create_table(name, SCHEMA).append(rows((1, "a"), (1, "b"), (2, "c")))
+
+
+def test_a_table_without_a_key_is_a_guest(world: Served) -> None:
+    lake, _, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+
+    assert catalog.list_tables("shop") == [("shop", "clicks")]
+    assert lake.list_tables() == []
+    assert lake.guests.names() == ["shop.clicks"]
+    assert lake.guests.load("shop.clicks").to_arrow().num_rows == 3
+    with pytest.raises(neve.AlreadyExists, match="guest"):
+        lake.create_table("shop.clicks", ROWS, primary_key=["id"])
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.create_table("shop.clicks", SCHEMA)
+    with pytest.raises(neve.InvalidArgument, match="not empty"):
+        lake.drop_namespace("shop")
+
+
+def test_two_commits_from_one_base_have_one_winner(world: Served) -> None:
+    _, _, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+    first, second = catalog.load_table("shop.clicks"), catalog.load_table("shop.clicks")
+
+    with first.transaction() as tx:
+        tx.set_properties({"who": "first"})
+    with second.update_schema() as change:
+        change.add_column("note", StringType())
+    with pytest.raises(CommitFailedException):
+        first.update_schema().add_column("other", StringType()).commit()
+
+    found = catalog.load_table("shop.clicks")
+    assert found.properties["who"] == "first"
+    assert "note" in found.schema().column_names
+
+
+def test_many_writers_lose_no_commit(world: Served) -> None:
+    _, _, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+    failures: list[BaseException] = []
+
+    def write(number: int) -> None:
+        mine = RestCatalog("lake", uri=server.url)
+        for step in range(3):
+            for _ in range(50):
+                try:
+                    with mine.load_table("shop.clicks").transaction() as tx:
+                        tx.set_properties({f"w{number}.{step}": "x"})
+                    break
+                except CommitFailedException:
+                    continue
+                except BaseException as error:  # noqa: BLE001 - the test shows it
+                    failures.append(error)
+                    return
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not failures
+    found = catalog.load_table("shop.clicks").properties
+    assert {f"w{number}.{step}" for number in range(4) for step in range(3)} <= found.keys()
+
+
+def test_guests_change_together_or_not_at_all(world: Served) -> None:
+    _, client, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog, "shop.a")
+    make_guest(catalog, "shop.b")
+
+    def change(name: str, uuid: str) -> dict[str, object]:
+        return {
+            "identifier": {"namespace": ["shop"], "name": name},
+            "requirements": [{"type": "assert-table-uuid", "uuid": uuid}],
+            "updates": [{"action": "set-properties", "updates": {"done": "yes"}}],
+        }
+
+    uuids = {name: str(catalog.load_table(f"shop.{name}").metadata.table_uuid) for name in "ab"}
+    wrong = [change("a", uuids["a"]), change("b", uuids["a"])]
+    refused = client.post("/v1/transactions/commit", {"table-changes": wrong})
+    assert refused.error == (409, "CommitFailedException")
+    assert "done" not in catalog.load_table("shop.a").properties
+    right = [change(name, uuids[name]) for name in "ab"]
+    assert client.post("/v1/transactions/commit", {"table-changes": right}).status == 204
+    assert catalog.load_table("shop.a").properties["done"] == "yes"
+    assert catalog.load_table("shop.b").properties["done"] == "yes"
+
+
+def test_guests_are_renamed_dropped_and_registered_again(world: Served) -> None:
+    lake, _, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+    catalog.create_namespace("other")
+
+    catalog.rename_table("shop.clicks", "other.clicks")
+    location = catalog.load_table("other.clicks").metadata_location
+    catalog.drop_table("other.clicks")
+    assert lake.guests.names() == []
+    again = catalog.register_table("shop.again", location)
+    assert again.scan().to_arrow().num_rows == 3
+    catalog.purge_table("shop.again")
+    assert not Path(location.removeprefix("file://")).exists()
+
+
+def test_a_foreign_table_is_registered_for_reading(tmp_path: Path) -> None:
+    with neve.open(tmp_path / "theirs") as theirs:
+        table = make_orders(theirs)
+        location = table.iceberg_metadata()
+        with neve.open(tmp_path / "mine") as mine:
+            guest = mine.register("shop.orders", location)
+
+            assert guest.to_arrow().num_rows == 30
+            assert guest.to_arrow(["id"], limit=3).column_names == ["id"]
+            assert guest.schema.names == ["id", "city", "amount"]
+            with pytest.raises(neve.AlreadyExists):
+                mine.register("shop.orders", location)
+            with pytest.raises(neve.InvalidArgument, match="cannot be read"):
+                mine.register("shop.other", str(tmp_path / "nothing.json"))
+
+
+def test_a_guest_is_adopted_as_a_table_with_a_key(world: Served) -> None:
+    lake, _, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+
+    with pytest.raises(neve.InvalidArgument, match="several rows of one key, such as 1"):
+        lake.adopt("shop.clicks", primary_key="id")
+    assert (lake.list_tables(), lake.guests.names()) == ([], ["shop.clicks"])
+    catalog.load_table("shop.clicks").overwrite(rows((1, "a"), (2, "c")))
+    with lake.adopt("shop.clicks", primary_key="id") as table:
+        assert table.get(2) == {"id": 2, "city": "c"}
+        assert (lake.list_tables(), lake.guests.names()) == (["shop.clicks"], [])
+        table.put({"id": 3, "city": "new"})
+        table.flush()
+    assert catalog.load_table("shop.clicks").scan().to_arrow().num_rows == 3
+
+
+def test_a_lake_with_guests_is_refused_by_an_older_neve(world: Served) -> None:
+    lake, _, server = world
+    before = lake.names()
+    make_guest(RestCatalog("lake", uri=server.url))
+    guests = lake.names()
+
+    assert b'"format":1' in before.encode()
+    assert b'"format":2' in guests.encode()
+    lake.guests.drop("shop.clicks")
+    assert b'"format":1' in lake.names().encode()
+
+
+def test_pyiceberg_uses_a_lake_without_a_server(tmp_path: Path) -> None:
+    settings = {
+        "py-catalog-impl": "neve.server.pyiceberg_catalog.NeveCatalog",
+        "warehouse": str(tmp_path / "lake"),
+        "neve.create": "true",
+    }
+    catalog = load_catalog("lake", **settings)
+    try:
+        make_guest(catalog)
+        catalog.create_namespace("eu", {"owner": "anna"})
+        schema = Schema(
+            NestedField(1, "id", LongType(), required=True), NestedField(2, "city", StringType())
+        )
+        keyed = catalog.create_table(
+            "eu.orders", schema, properties={"neve.primary-key": "id", "format-version": "2"}
+        )
+        keyed.append(rows((1, "a"), (2, "b")))
+        catalog.load_table("eu.orders").append(rows((1, "again")))
+        with pytest.raises(ValidationError, match="several rows of one key"):
+            catalog.load_table("eu.orders").append(rows((3, "x"), (3, "y")))
+        with catalog.create_table_transaction("shop.staged", SCHEMA) as tx:
+            tx.append(rows((7, "seven")))
+
+        assert catalog.list_namespaces() == [("eu",), ("shop",)]
+        assert catalog.list_tables("shop") == [("shop", "clicks"), ("shop", "staged")]
+        assert catalog.load_table("shop.staged").scan().to_arrow().num_rows == 1
+        found = catalog.load_table("eu.orders").scan().to_arrow().sort_by("id").to_pylist()
+        assert found == [{"id": 1, "city": "again"}, {"id": 2, "city": "b"}]
+        assert catalog.update_namespace_properties("eu", updates={"a": "b"}).updated == ["a"]
+        assert catalog.list_views("eu") == []
+        catalog.rename_table("eu.orders", "shop.orders")
+        assert catalog.table_exists("shop.orders")
+        catalog.purge_table("shop.orders")
+        catalog.drop_namespace("eu")
+        assert not catalog.namespace_exists("eu")
+    finally:
+        catalog.close()
+
+
+def test_credentials_and_config_reach_the_client(tmp_path: Path) -> None:
+    with served(tmp_path / "lake", client_config={"s3.region": "eu"}) as (lake, client, _):
+        make_orders(lake)
+
+        found = client.get("/v1/namespaces/shop/tables/orders").json
+        assert found["config"] == {"s3.region": "eu"}
+        credentials = client.get("/v1/namespaces/shop/tables/orders/credentials").json
+        assert credentials == {"storage-credentials": []}

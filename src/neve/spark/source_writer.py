@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -57,6 +57,15 @@ from neve.spark.source import refuse_create_table, refuse_misspelled, storage_op
 from neve.spark.task_answers import Message, answer_of
 from neve.spark.write_plan import folds_in_any_order
 from neve.spark.write_tasks import done_by, fitted_pieces, take_rows
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+    _HAS_STREAMS = True
+except ImportError:
+    # Older PySpark passes a stream row by row.
+    DataSourceStreamArrowWriter = DataSourceStreamWriter  # type: ignore[assignment,misc]
+    _HAS_STREAMS = False
 
 _OPTIONS: Final = (
     "path",
@@ -93,6 +102,11 @@ def stream_writer(
     schema: StructType, options: Mapping[str, str], overwrite: bool
 ) -> DataSourceStreamArrowWriter:
     """Begin the write of a micro-batch; raises NotFound, SchemaMismatch, InvalidArgument."""
+    if not _HAS_STREAMS:
+        raise InvalidArgument(
+            'this PySpark cannot write a stream through format("neve")',
+            hint="Use foreachBatch(neve.spark.upsert_batch(…)), or PySpark 4.2 or newer",
+        )
     asked = _Asked.of(options, overwrite=overwrite)
     return StreamWriter(_Begun.of(asked, schema, JobIdentity()), asked.stream_id())
 

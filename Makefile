@@ -8,6 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INTEROP := .venv-interop
+S3A := .venv-s3a
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
 SECONDS_EACH ?= 1
@@ -124,8 +125,10 @@ torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS box
 	$(BIN)/python -m tests.torture_page "$$NEVE_SCOREBOARD" $$(( $$(date +%s) - $$(cat .scratch/torture-started) )); \
 	exit $$status
 
-interop: setup $(INTEROP)/.ready ## Spark 3.5 with Iceberg's own runtime reads published tables
+interop: setup $(INTEROP)/.ready .venv-spark35/.ready .venv-spark40/.ready $(S3A)/.tried ## Spark 3.5 with Iceberg's own runtime; neve on PySpark 3.5 and 4.0.0; S3A reads
 	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py
+	NEVE_SPARK_PYTHONS="3.5.9=$(abspath .venv-spark35/bin/python) 4.0.0=$(abspath .venv-spark40/bin/python)" \
+	NEVE_S3A_JARS=$(abspath $(S3A)/jars) $(BIN)/pytest -q -n 0 tests/interop/test_spark_versions.py
 
 $(INTEROP)/.ready: requirements-interop.lock | $(READY)
 	@echo "neve set-up: creating $(INTEROP) with Spark 3.5, 430 MB on disk"
@@ -133,6 +136,18 @@ $(INTEROP)/.ready: requirements-interop.lock | $(READY)
 	@echo '*' > $(INTEROP)/.gitignore
 	@$(BIN)/uv pip install --quiet --python $(INTEROP)/bin/python --require-hashes --no-deps --requirement requirements-interop.lock
 	@touch $@
+
+.venv-spark%/.ready: requirements-spark%.lock | $(READY)
+	@echo "neve set-up: creating .venv-spark$* with another PySpark and neve's dependencies"
+	@"$(PYTHON)" -m venv --without-pip .venv-spark$*
+	@$(BIN)/uv pip install --quiet --python .venv-spark$*/bin/python --require-hashes --no-deps --requirement $<
+	@touch $@
+
+# Where Maven cannot be reached, the run goes on, and its tests are skipped.
+$(S3A)/.tried: requirements.lock | $(READY)
+	@echo "neve set-up: fetching hadoop-aws from Maven, 660 MB on disk"
+	@mkdir -p $(S3A)/jars
+	@$(BIN)/python -m tests.interop.fetch_s3a $(S3A) > $(S3A)/log 2>&1 && touch $@ || tail -n 1 $(S3A)/log
 
 docs: setup ## build the site into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -156,6 +171,8 @@ lock: setup ## resolve the lock files again
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-pypaimon.lock
 	$(BIN)/uv pip compile requirements-interop.in \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-interop.lock
+	for version in 35 40; do $(BIN)/uv pip compile pyproject.toml --extra s3 requirements-spark$$version.in \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-spark$$version.lock; done
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) .venv-3.* .venv-peers .venv-pypaimon $(INTEROP) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.* .venv-peers .venv-pypaimon $(INTEROP) .venv-spark* $(S3A) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,6 +9,7 @@
     work/         where lakes are made, and put back for those who write: a lake that is found at
                   another place than before is published again, which is not what is measured
     peers/        tables of other libraries, with the rows of plain/
+    s3://…        updated/ once more, in the bucket of a SeaweedFS on this machine
 
 Made on first use; nobody changes them but work/. All files are zstd of level 1. CPU is that of the
 whole tree of processes: driver, Java, Python workers.
@@ -17,7 +18,7 @@ whole tree of processes: driver, Java, Python workers.
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +37,8 @@ from benchmarks.harness import SEED, Measured, Stopwatch
 from benchmarks.peer_environment import PeerEnvironment
 from benchmarks.spark_peers import SparkPeers
 from neve import spark as ns
+from neve.storage.open_store import open_store
+from neve.testing.s3_servers import seaweedfs
 
 Keys: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
 Answer: TypeAlias = tuple[int, int, int]
@@ -46,6 +49,7 @@ ROW_BYTES: Final = 60
 _FILES: Final = 8
 _CITIES: Final = 1_000
 _RUNS: Final = 8
+S3A_JARS: Final = Path(__file__).parents[1] / ".venv-s3a" / "jars"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +92,11 @@ class SparkBench:
         self.peers = SparkPeers(directory / "peers", environment or PeerEnvironment())
         self._work = directory / "work"
         self._is_prepared = False
+        self._running = ExitStack()
 
     def close(self) -> None:
-        """End Spark and the peers, and remove every table."""
+        """End Spark, the bucket and the peers, and remove every table."""
+        self._running.close()
         self.peers.close()
         if "session" in self.__dict__:
             self.session.stop()
@@ -108,8 +114,14 @@ class SparkBench:
                 "spark.local.dir": str(self.directory / "spark"),
                 "spark.sql.parquet.compression.codec": "zstd",
                 "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+                **({"spark.driver.extraClassPath": f"{S3A_JARS}/*"} if self.has_s3a else {}),
             },
         )
+
+    @property
+    def has_s3a(self) -> bool:
+        """Whether Java can read a bucket itself: `make interop` fetches what that needs."""
+        return any(S3A_JARS.glob("*hadoop-aws-*.jar"))
 
     # Tables
 
@@ -148,6 +160,28 @@ class SparkBench:
         """The table after a tenth of its rows was replaced."""
         ns.upsert(self.read(self.changes(10)), self.put_back(self.lake), NAME)
         return self._work.rename(self.directory / "updated")
+
+    @cached_property
+    def bucket(self) -> tuple[str, dict[str, str]]:
+        """The updated table in a bucket: its location and its storage options."""
+        at = self._running.enter_context(seaweedfs())
+        location, options = at.location("lake"), at.storage_options(listing="unordered")
+        source, target = (
+            open_store(str(self.updated)),
+            open_store(location, storage_options=options),
+        )
+        for each in source.list(""):
+            target.put(each.path, source.get(each.path).payload)
+        for name, value in {
+            "endpoint": at.endpoint,
+            "endpoint.region": options["region"],
+            "path.style.access": "true",
+            "connection.ssl.enabled": "false",
+            "access.key": at.access_key_id,
+            "secret.key": at.secret_access_key,
+        }.items():
+            self.session.conf.set(f"fs.s3a.{name}", value)
+        return location, options
 
     @cached_property
     def runs(self) -> Path:
@@ -203,6 +237,14 @@ class SparkBench:
     def read_lake(self, place: Path) -> DataFrame:
         """Read a table as neve does."""
         frame: DataFrame = ns.read(self.session, place, NAME)
+        return frame
+
+    def read_bucket(self, *, native: bool) -> DataFrame:
+        """Read the table in the bucket, through Java or through Python."""
+        location, options = self.bucket
+        frame: DataFrame = ns.read(
+            self.session, location, NAME, native=native, storage_options=options
+        )
         return frame
 
     def make_table(self, place: Path) -> None:

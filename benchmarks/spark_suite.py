@@ -60,28 +60,7 @@ def build_scan(bench: SparkBench) -> Workload:
     rows = bench.scale.rows
     replaced = -(-rows // 10)
 
-    def scanned(frame_of: Callable[[], DataFrame], stamps: int) -> Trial:
-        def trial(_directory: Path, stopwatch: Stopwatch) -> Outcome:
-            with timed(stopwatch):
-                found = (
-                    frame_of()
-                    .groupBy("city")
-                    .agg(
-                        sf.count("*").alias("n"),
-                        sf.sum("stamp").alias("stamps"),
-                        sf.sum("amount"),
-                        sf.sum("weight"),
-                        sf.max("name"),
-                        sf.max("id"),
-                    )
-                    # Brought here: Spark does not read the columns of what nobody looks at.
-                    .collect()
-                )
-            answer = sum(each["n"] for each in found), sum(each["stamps"] for each in found)
-            return _outcome(rows, answer, (rows, stamps))
-
-        return trial
-
+    scanned = partial(_scanned, rows)
     clean, dead = f"{_NEVE}, clean", f"{_NEVE}, 10 % dead"
     return Workload(
         name="spark_scan",
@@ -112,6 +91,64 @@ def build_scan(bench: SparkBench) -> Workload:
         notes=[
             _BY_CPU,
             "Target: with dead rows, at most 1.25 times the CPU time of plain Parquet.",
+        ],
+        uses_disk=False,
+    )
+
+
+def _scanned(rows: int, frame_of: Callable[[], DataFrame], stamps: int) -> Trial:
+    """Group rows and aggregate every column."""
+
+    def trial(_directory: Path, stopwatch: Stopwatch) -> Outcome:
+        with timed(stopwatch):
+            found = (
+                frame_of()
+                .groupBy("city")
+                .agg(
+                    sf.count("*").alias("n"),
+                    sf.sum("stamp").alias("stamps"),
+                    sf.sum("amount"),
+                    sf.sum("weight"),
+                    sf.max("name"),
+                    sf.max("id"),
+                )
+                # Brought here: Spark does not read the columns of what nobody looks at.
+                .collect()
+            )
+        answer = sum(each["n"] for each in found), sum(each["stamps"] for each in found)
+        return _outcome(rows, answer, (rows, stamps))
+
+    return trial
+
+
+def build_bucket_scan(bench: SparkBench) -> Workload:
+    """Aggregate every column of a table in a bucket, through Python and through Java."""
+    bench.prepare()
+    rows = bench.scale.rows
+    stamps = rows + -(-rows // 10)
+    python, java = f"{_NEVE}, through Python", f"{_NEVE}, through S3A"
+    ways = {python: False, **({java: True} if bench.has_s3a else {})}
+    for native in ways.values():
+        bench.read_bucket(native=native).count()
+    return Workload(
+        name="spark_scan_bucket",
+        sentence="The same over a table in a bucket, on this machine, with 10 % dead rows.",
+        unit="rows",
+        candidates=[
+            Candidate(
+                name=name,
+                kind=Kind.NEVE,
+                trial=_scanned(rows, partial(bench.read_bucket, native=native), stamps),
+            )
+            for name, native in ways.items()
+        ],
+        ratios=[Ratio(of=python, to=java, by=Pace.CPU)] if bench.has_s3a else [],
+        parameters={"rows": rows},
+        notes=[
+            f"{_BY_CPU} Here it counts SeaweedFS as well.",
+            "Both ways apply the same vectors; `make interop` fetches what S3A needs."
+            if bench.has_s3a
+            else "S3A did not take part: `make interop` fetches what it needs from Maven.",
         ],
         uses_disk=False,
     )
@@ -338,6 +375,7 @@ def build_memory(bench: SparkBench) -> Workload:
 
 SPARK_WORKLOADS: Final[Mapping[str, Callable[[SparkBench], Workload]]] = {
     "spark_scan": build_scan,
+    "spark_scan_bucket": build_bucket_scan,
     "spark_load": build_load,
     "spark_upsert_1": build_upsert_1,
     "spark_upsert_10": build_upsert_10,

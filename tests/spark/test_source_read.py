@@ -17,7 +17,7 @@ from pyspark.sql import datasource as spark_filters
 import neve
 from neve.spark.filters import pushed_predicate
 from neve.spark.source import NeveSource
-from neve.spark.source_reader import SourceReader
+from neve.spark.source_reader import PiecePartition, SourceReader
 from tests.spark.spark_rows import rows_of
 
 QUIET: Final = neve.TableOptions(background=False)
@@ -192,7 +192,8 @@ def test_filters_leave_files_out(orders: neve.Table, lake: neve.Catalog) -> None
         reader = source.reader(source.schema())
         assert isinstance(reader, SourceReader)
         assert list(reader.pushFilters(list(asked))) == list(asked)
-        return sum(len(each.files) for each in reader.partitions() if hasattr(each, "files"))
+        found = [each for each in reader.partitions() if isinstance(each, PiecePartition)]
+        return sum(len(each.piece.files) for each in found)
 
     assert orders.files().num_rows == 3
     assert planned() == 3

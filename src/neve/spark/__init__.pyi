@@ -8,7 +8,7 @@ from neve.spark.maintenance import (
 )
 from neve.spark.merging import Clause, merge
 from neve.spark.migration import migrate
-from neve.spark.reading import read, view
+from neve.spark.reading import explain, read, view
 from neve.spark.spark_session import session
 from neve.spark.writing import (
     apply,
@@ -29,6 +29,7 @@ __all__ = [
     "delete",
     "executor",
     "expire",
+    "explain",
     "load",
     "merge",
     "migrate",

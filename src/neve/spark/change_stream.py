@@ -17,12 +17,6 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import (
     BooleanType,
     LongType,
@@ -42,6 +36,32 @@ from neve.spark.read_plan import LEASE_SECONDS
 from neve.spark.row_form import spark_batch
 from neve.spark.source_reader import PinnedTable
 from neve.table.schema_mapping import SchemaMapping
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:
+    # Older PySpark asks for all there is: it passes neither a start nor a limit.
+    HAS_LIMITS = False
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """Stands for a limit."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """Stands for no limit."""
+
+    class ReadMaxFiles(ReadLimit):  # type: ignore[no-redef]
+        """Is never passed."""
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Is never asked for: such a query has one batch."""
+
 
 _TASKS_MAX: Final = 8
 _VERSION: Final = "version"
@@ -164,8 +184,12 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadAllAvailable()
         return ReadMaxFiles(self._versions_max)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Return where the next batch ends."""
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: Offset | None = None, limit: ReadLimit | None = None
+    ) -> Offset:
+        """Return where the next batch ends; without a start, as PySpark 4.0 asks, the newest."""
+        if start is None:
+            return {_VERSION: self._current()}
         begun = start[_VERSION]
         self._hold(begun)
         end = self._current() if self._target is None else self._target

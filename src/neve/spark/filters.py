@@ -17,7 +17,6 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import datasource as spark
 from pyspark.sql import functions as sf
 
 from neve.errors import NeveError
@@ -37,21 +36,26 @@ from neve.model.predicate import ColumnName, Predicate, col
 from neve.model.schema import Column, TableSchema
 from neve.spark.spark_types import quoted
 
-_EQUALITIES: Final = (spark.EqualTo, spark.EqualNullSafe, spark.In, spark.IsNull, spark.IsNotNull)
+_EQUALITIES: Final = frozenset({"EqualTo", "EqualNullSafe", "In", "IsNull", "IsNotNull"})
 
 
-def pushed_predicate(asked: spark.Filter, schema: TableSchema) -> Predicate | None:
-    """Return the predicate that a filter implies, None when it cannot choose files."""
-    is_denied = isinstance(asked, spark.Not)
-    inner = asked.child if isinstance(asked, spark.Not) else asked
+def pushed_predicate(asked: object, schema: TableSchema) -> Predicate | None:
+    """Return the predicate that a filter implies, None when it cannot choose files.
+
+    Filters are `pyspark.sql.datasource.Filter`, by the names of their classes: PySpark 4.0 has
+    none.
+    """
+    is_denied = type(asked).__name__ == "Not"
+    inner: object = getattr(asked, "child", None) if is_denied else asked
+    kind, value = type(inner).__name__, getattr(inner, "value", None)
     path: tuple[str, ...] = getattr(inner, "attribute", ())
     if len(path) != 1 or path[0] not in schema:
         return None
     column = schema.column(path[0])
-    if kind_of(column.type) is TypeKind.UUID and not isinstance(inner, _EQUALITIES):
+    if kind_of(column.type) is TypeKind.UUID and kind not in _EQUALITIES:
         return None
     try:
-        predicate = _denied(inner, column) if is_denied else _stated(inner, column)
+        predicate = _denied(kind, value, column) if is_denied else _stated(kind, value, column)
         if predicate is not None:
             predicate.bind(schema)
     except NeveError:
@@ -60,57 +64,50 @@ def pushed_predicate(asked: spark.Filter, schema: TableSchema) -> Predicate | No
     return predicate
 
 
-def _stated(asked: spark.Filter, column: Column) -> Predicate | None:
+def _stated(kind: str, value: object, column: Column) -> Predicate | None:
     name = col(column.name)
-    match asked:
-        case spark.IsNull() | spark.EqualNullSafe(value=None):
+    match kind, value:
+        case ("IsNull", _) | ("EqualNullSafe", None):
             return name.is_null()
-        case spark.IsNotNull():
+        case "IsNotNull", _:
             return name.not_null()
-        case spark.In(value=values):
-            return name.is_in([value for value in values if value is not None])
-        case spark.StringStartsWith(value=str(prefix)):
+        case "In", [*values]:
+            return name.is_in([each for each in values if each is not None])
+        case "StringStartsWith", str(prefix):
             return name.starts_with(prefix)
-        case spark.StringEndsWith(value=str(ending)):
+        case "StringEndsWith", str(ending):
             return name.like(f"%{escaped(ending)}")
-        case spark.StringContains(value=str(part)):
+        case "StringContains", str(part):
             return name.like(f"%{escaped(part)}%")
-        case (
-            spark.EqualTo(value=value)
-            | spark.EqualNullSafe(value=value)
-            | spark.LessThan(value=value)
-            | spark.LessThanOrEqual(value=value)
-            | spark.GreaterThan(value=value)
-            | spark.GreaterThanOrEqual(value=value)
-        ) if not _is_nothing(value):
-            return _compared(asked, name, value, has_nan=is_float(column.type))
+        case _ if not _is_nothing(value):
+            return _compared(kind, name, value, has_nan=is_float(column.type))
         case _:
             return None
 
 
-def _compared(
-    asked: spark.Filter, name: ColumnName, value: object, *, has_nan: bool
-) -> Predicate | None:
-    match asked:
-        case spark.LessThan():
+def _compared(kind: str, name: ColumnName, value: object, *, has_nan: bool) -> Predicate | None:
+    match kind:
+        case "LessThan":
             return name < value
-        case spark.LessThanOrEqual():
+        case "LessThanOrEqual":
             return name <= value
-        case spark.GreaterThan() | spark.GreaterThanOrEqual():
-            above = name > value if isinstance(asked, spark.GreaterThan) else name >= value
+        case "GreaterThan" | "GreaterThanOrEqual":
+            above = name > value if kind == "GreaterThan" else name >= value
             return above | name.is_nan() if has_nan else above
-        case _:
+        case "EqualTo" | "EqualNullSafe":
             return name == value
+        case _:
+            return None
 
 
-def _denied(asked: spark.Filter, column: Column) -> Predicate | None:
+def _denied(kind: str, value: object, column: Column) -> Predicate | None:
     name = col(column.name)
-    match asked:
-        case spark.EqualTo(value=value) if not _is_nothing(value):
-            return cast("Predicate", name != value)
-        case spark.In(value=values) if not any(_is_nothing(value) for value in values):
+    match kind, value:
+        case "EqualTo", _ if not _is_nothing(value):
+            return name != value
+        case "In", [*values] if not any(_is_nothing(each) for each in values):
             return name.not_in(values)
-        case spark.IsNull():
+        case "IsNull", _:
             return name.not_null()
         case _:
             return None

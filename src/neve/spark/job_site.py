@@ -1,22 +1,30 @@
-"""JobSite: the table and Version of a job, in a form that workers receive and open."""
+"""JobSite: the table and Version of a job, in a form that workers receive and open.
+
+A worker gets the table's location and definitions with its task, opens the lake itself, and
+commits nothing. `worker_files` reads no manifest, so a task costs the same however long the history
+is. Without storage options for credentials, each worker looks for its own.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.stored_table import StoredTable
 from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.run_name import RunName
+from neve.engine.run_name import RunIds, RunName
 from neve.errors import NeveError, NotFound, Unavailable
 from neve.jobs.run import JobBase
 from neve.spark.call_check import refuse_memory
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.open_store import open_store
 from neve.table.table_context import TableParts
-from neve.table.table_files import FILE_BYTES
+from neve.table.table_files import FILE_BYTES, TableFiles
 
 Pairs = tuple[tuple[str, str], ...]
+
+_CACHE_BYTES: Final = 32 << 20
 
 
 def _pairs_of(options: Mapping[str, str] | None) -> Pairs:
@@ -31,7 +39,7 @@ class TableSite:
     location: str
     """Of the lake, as a URI: no worker has the driver's working directory."""
     table_id: str
-    storage_options: Pairs = ()
+    storage_options: Pairs = field(default=(), repr=False)
     properties: Pairs = ()
     opening: str = field(default_factory=lambda: SystemIds().uuid().hex)
     """New for each job: what a worker caches of a table must not outlive the job, because the
@@ -89,9 +97,24 @@ class JobSite:
             raise self.table.unreachable(error) from error
 
 
-@lru_cache(maxsize=8)
+def worker_files(site: TableSite, table: TableDefinition, *, run: str | None = None) -> TableFiles:
+    """Open the files of a table in a worker; the names of new ones begin with `run`'s id."""
+    parts = site.parts()
+    parts.definitions.add(table.schemas, table.specs)
+    return TableFiles(
+        parts,
+        table.schema_id,
+        cache_bytes=_CACHE_BYTES,
+        ids=None if run is None else RunIds(RunName(run), parts.ids),
+    )
+
+
+@lru_cache(maxsize=2)
 def _stored_table(location: str, options: Pairs, table_id: str, opening: str) -> StoredTable:
-    """Open a table once per process and job: workers do many tasks of a job."""
+    """Open a table once per process and job: workers do many tasks of a job.
+
+    Few are kept, because each holds copies of what it read from a bucket.
+    """
     del opening  # only distinguishes jobs
     clock, ids = SystemClock(), SystemIds()
     objects = open_store(

@@ -37,7 +37,7 @@ from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile
 from neve.spark.call_check import check_place, check_session
-from neve.spark.job_site import TableSite
+from neve.spark.job_site import TableSite, worker_files
 from neve.spark.progress import Progress, shown
 from neve.spark.task_answers import TaskAnswer
 from neve.spark.task_run import (
@@ -46,7 +46,6 @@ from neve.spark.task_run import (
     answers_of,
     cut_tasks,
     run_tasks,
-    worker_files,
 )
 from neve.storage.clock import SystemClock
 from neve.table.file_writers import delete_data_file

@@ -37,7 +37,7 @@ from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.progress import Progress
 from neve.spark.row_form import check_key_columns, empty_batch, fitted
-from neve.spark.spark_types import quoted, spark_schema
+from neve.spark.spark_types import IN_UTC, quoted, spark_schema
 from neve.spark.task_answers import ANSWER_DDL
 from neve.spark.write_plan import (
     ORDER,
@@ -335,7 +335,7 @@ def _with_target(rows: DataFrame, site: JobSite, base: JobBase) -> DataFrame:
     task = TargetRows(
         site=site,
         columns=tuple(field.name for field in fields),
-        target=to_arrow_type(target, timezone="UTC"),
+        target=to_arrow_type(target, **IN_UTC),
     )
     schema = StructType(
         [*rows.schema.fields, StructField(TARGET, target), StructField(ERROR, BinaryType())]

@@ -78,7 +78,7 @@ class ParquetSource:
             self._frame = session.read.parquet(location).drop(*LINEAGE_NAMES)
         except Exception as error:
             # Of PySpark or, for a file that is not Parquet, of Java.
-            if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
+            if isinstance(error, AnalysisException) and "[PATH_NOT_FOUND]" in str(error):
                 raise NotFound("there is no such directory", path=location) from error
             raise InvalidArgument(
                 f"no Parquet files can be read: {_first_words(error)}",

@@ -3,16 +3,16 @@
 1. Choose the Version, and lease it: its files stay while the read runs.
 2. Choose the files by the filter, as `table.scan` does (`neve.read.scan_plan`).
    Where rows expire, the filter also leaves out those that have expired.
-3. Find the dead rows of each file: rows that its vector marks and, for a fresh read, rows whose
-   keys are in the log of a running writer.
-4. Group files that have the same columns under the same names.
+3. Find rows of the files whose keys are in the log of a running writer, for a fresh read.
+4. For Spark's own scan, find the rows that vectors mark as well, and group files that have the
+   same columns under the same names. For workers, divide the files into pieces.
 
 Nothing here imports Spark.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
@@ -34,13 +34,15 @@ from neve.errors import InvalidArgument, NotFound
 from neve.manifest.leases import HeldLease, given_up_on_error
 from neve.model.arrow_types import NESTED_KINDS, kind_of
 from neve.model.data_file import DataFile
+from neve.model.predicate import Predicate
 from neve.model.schema import Column, TableSchema
 from neve.model.version import Version
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
-from neve.read.filters import Filter, RowFilter, row_filter
+from neve.read.filters import Filter, RowFilter, iceberg_predicate, row_filter
 from neve.read.memory_rows import MemoryRows
 from neve.read.scan_plan import plan_scan, unexpired
 from neve.spark.call_check import refuse_memory
+from neve.spark.file_pieces import FilePiece, PieceReader, cut_pieces
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.storage.clock import Clock
 from neve.storage.table_paths import join_path
@@ -57,7 +59,7 @@ class TableAddress:
 
     location: str
     name: str
-    storage_options: tuple[tuple[str, str], ...] = ()
+    storage_options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
     def of(
@@ -179,7 +181,13 @@ class ReadPlan:
     names_read: tuple[str, ...]
     """Columns that are returned wholly or partly, then those that only the plan needs."""
     filter: RowFilter
+    files: tuple[DataFile, ...]
+    """The files to read."""
     groups: tuple[FileGroup, ...]
+    """The same files for Spark's own scan; empty for a read through Python."""
+    reader: PieceReader | None
+    """For a read through Python: what reads the pieces."""
+    pieces: tuple[FilePiece, ...]
     memory: pa.Table | None
     """Rows that only the log has, with the columns of `names_read`."""
     lease: HeldLease | None
@@ -218,14 +226,19 @@ def plan_read(
     columns: Sequence[str] | None,
     filter: Filter | None,  # noqa: A002 - the word of `scan`
     fresh: bool,
+    native: bool,
 ) -> ReadPlan:
-    """Plan a read; raises NotFound, InvalidArgument or SchemaMismatch before anything is read."""
+    """Plan a read, through Spark's own scan or through Python.
+
+    Raises NotFound, InvalidArgument or SchemaMismatch before anything is read.
+    """
+    asked = _Asked(columns=columns, filter=filter, native=native, address=address)
     with address.catalog() as lake:
         if not fresh:
             table = lake.load_table(address.name)
             view, lease = leased_view(table, wanted)
             with given_up_on_error(lease):
-                return _plan(view, table.stored, None, lease, columns=columns, asked=filter)
+                return _plan(view, None, lease, asked)
         if not wanted.is_current:
             raise InvalidArgument(
                 "an old version has no fresh rows", hint="Leave out fresh, or the version"
@@ -241,8 +254,7 @@ def plan_read(
             with given_up_on_error(lease):
                 seen = open_table_of(live).engine.as_seen(view)
                 memory = MemoryRows(seen, sequence)
-                stored = open_table_of(live).stored
-                return _plan(seen, stored, memory, lease, columns=columns, asked=filter)
+                return _plan(seen, memory, lease, asked)
 
 
 def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:
@@ -272,18 +284,22 @@ def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableVi
     return TableFiles(parts, schema_id).view(version, schema_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The arguments of a read."""
+
+    columns: Sequence[str] | None
+    filter: Filter | None
+    native: bool
+    address: TableAddress
+
+
 def _plan(
-    view: TableView,
-    stored: StoredTable,
-    memory: MemoryRows | None,
-    lease: HeldLease | None,
-    *,
-    columns: Sequence[str] | None,
-    asked: Filter | None,
+    view: TableView, memory: MemoryRows | None, lease: HeldLease | None, asked: _Asked
 ) -> ReadPlan:
     schema = view.context.schema
-    chosen = chosen_columns(columns, schema)
-    filter_asked = unexpired(row_filter(asked, schema), view)
+    chosen = chosen_columns(asked.columns, schema)
+    filter_asked = unexpired(row_filter(asked.filter, schema), view)
     if filter_asked.expression is not None:
         raise InvalidArgument(
             "Spark cannot filter its rows by an Arrow expression",
@@ -297,26 +313,22 @@ def _plan(
     # With a key column, which every file has: a scan of no column has no row count.
     wanted = (*chosen.names, *filter_asked.names, schema.key_columns[0].name)
     names_read = tuple(dict.fromkeys(wanted))
-    root = _spark_location(stored)
-    groups: dict[tuple[StoredColumn | None, ...], tuple[list[CleanFile], list[MarkedFile]]] = {}
-    stored_by_schema: dict[int, tuple[StoredColumn | None, ...]] = {}
-    for planned in plan.files:
-        file = planned.file
-        dead = _dead_rows(view, file, memory)
-        if len(dead) == file.row_count:
-            continue
-        if file.schema_id not in stored_by_schema:
-            stored_by_schema[file.schema_id] = _stored_columns(view, file.schema_id, names_read)
-        clean, marked = groups.setdefault(stored_by_schema[file.schema_id], ([], []))
-        placed = CleanFile(
-            path=f"{root}/{join_path(stored.paths.root, file.path)}",
-            file_bytes=file.file_bytes,
-            row_count=file.row_count,
+    files = [planned.file for planned in plan.files if planned.file.live_count]
+    newer = {} if memory is None else _newer_rows(view, files, memory)
+    groups: tuple[FileGroup, ...] = ()
+    reader, pieces = None, []
+    if asked.native:
+        groups = _groups(view, files, newer, names_read)
+    else:
+        pieces = cut_pieces(files, newer)
+        reader = PieceReader.of(
+            view,
+            dict(asked.address.storage_options),
+            columns=names_read,
+            filter=_sent(asked.filter, schema),
+            # Spark drops them, with the rest of the filter.
+            moment_ms=None,
         )
-        if dead:
-            marked.append(placed.marked(dead))
-        else:
-            clean.append(placed)
     found = None if memory is None else memory.live(plan.key_range)
     return ReadPlan(
         version=view.version,
@@ -324,23 +336,67 @@ def _plan(
         chosen=chosen,
         names_read=names_read,
         filter=filter_asked,
-        groups=tuple(
-            FileGroup(stored=stored_columns, clean=tuple(clean), marked=tuple(marked))
-            for stored_columns, (clean, marked) in groups.items()
-        ),
+        files=tuple(files),
+        groups=groups,
+        reader=reader,
+        pieces=tuple(pieces),
         memory=None if found is None else found[0].select(names_read),
         lease=lease,
     )
 
 
-def _dead_rows(view: TableView, file: DataFile, memory: MemoryRows | None) -> BitMap64:
+def _sent(asked: Filter | None, schema: TableSchema) -> Predicate | str | None:
+    """Return a filter in a form that can be sent to workers."""
+    if asked is None or isinstance(asked, str | Predicate):
+        return asked
+    return iceberg_predicate(asked, schema)
+
+
+def _newer_rows(
+    view: TableView, files: Iterable[DataFile], memory: MemoryRows
+) -> dict[str, BitMap64]:
+    """Return, by path, the rows of files whose keys are in memory."""
+    newer: dict[str, BitMap64] = {}
+    for file in files:
+        keys = memory.hidden(file.key_min, file.key_max)
+        if keys:
+            reader = view.files.access.reader(file)
+            newer[file.path] = bitmap_of(np.concatenate([reader.positions_of(e) for e in keys]))
+    return newer
+
+
+def _groups(
+    view: TableView,
+    files: Iterable[DataFile],
+    newer: Mapping[str, BitMap64],
+    names_read: tuple[str, ...],
+) -> tuple[FileGroup, ...]:
+    """Group files for Spark's own scan, without those that have no live row."""
     access = view.files.access
-    dead = access.marked(file) or BitMap64()
-    newer = [] if memory is None else memory.hidden(file.key_min, file.key_max)
-    if not newer:
-        return dead
-    reader = access.reader(file)
-    return dead | bitmap_of(np.concatenate([reader.positions_of(keys) for keys in newer]))
+    assert isinstance(access, TableFiles)
+    root = hadoop_location(access.parts.objects.location)
+    groups: dict[tuple[StoredColumn | None, ...], tuple[list[CleanFile], list[MarkedFile]]] = {}
+    stored_by_schema: dict[int, tuple[StoredColumn | None, ...]] = {}
+    for file in files:
+        dead = (access.marked(file) or BitMap64()) | newer.get(file.path, BitMap64())
+        if len(dead) == file.row_count:
+            continue
+        if file.schema_id not in stored_by_schema:
+            stored_by_schema[file.schema_id] = _stored_columns(view, file.schema_id, names_read)
+        clean, marked = groups.setdefault(stored_by_schema[file.schema_id], ([], []))
+        placed = CleanFile(
+            path=f"{root}/{join_path(access.parts.paths.root, file.path)}",
+            file_bytes=file.file_bytes,
+            row_count=file.row_count,
+        )
+        if dead:
+            marked.append(placed.marked(dead))
+        else:
+            clean.append(placed)
+    return tuple(
+        FileGroup(stored=stored_columns, clean=tuple(clean), marked=tuple(marked))
+        for stored_columns, (clean, marked) in groups.items()
+    )
 
 
 def _stored_columns(
@@ -372,11 +428,11 @@ def _words(dead: BitMap64, row_count: int) -> npt.NDArray[np.int64]:
     return np.packbits(flags, bitorder="little").view("<i8")
 
 
-def _spark_location(stored: StoredTable) -> str:
-    """Return the lake's location in Hadoop's form: nothing is escaped, and S3 is s3a."""
-    location = stored.objects.location.rstrip("/")
-    if location.startswith("file://"):
-        return unquote(location)
-    if location.startswith("s3://"):
-        return f"s3a://{location.removeprefix('s3://')}"
-    return location
+def hadoop_location(location: str) -> str:
+    """Return a lake's location in Hadoop's form: nothing is escaped, and S3 is s3a."""
+    plain = location.rstrip("/")
+    if plain.startswith("file://"):
+        return unquote(plain)
+    if plain.startswith("s3://"):
+        return f"s3a://{plain.removeprefix('s3://')}"
+    return plain

@@ -8,6 +8,14 @@
 Every scan is Spark's own, with its column pruning, its filters and its vectorised reader. It reads
 columns under the names in the files, and shows them under the current names.
 
+Where Spark cannot open the files, workers read them with neve's own reader, and the union has one
+scan instead: `MapInArrow neve_files`. That is so in a bucket, when Java has no file system for it
+or may not read it there. Both return the same rows. `explain` says which it is, and why:
+
+    read of version 7 through Python
+      because    Spark cannot open s3a://lakes/shop: Class …S3AFileSystem not found
+      files      3, with 1,234,567 bytes, in 1 piece
+
 A DataFrame always shows the Version it was made from. Leases keep its files:
 
 SPARK-3  While the DataFrame that a read returned is alive in Python, a thread renews its lease.
@@ -23,7 +31,8 @@ Spark looks up in bitmaps which rows of a marked file are live:
     few files    the words of all files are one value, which Spark reads once, and the first word
                  of a file is in the text of the condition, with the rows that the file has:
                  `CASE WHEN size = 6555935 AND row < 50000 THEN 0 …`
-    many         a broadcast join adds to each row the words and the row count of its file
+    many, or     a broadcast join adds to each row the words and the row count of its file
+    PySpark 3.5
 
 The size of a file says which file a row is from: a number is cheaper to compare than a name. Files
 of the same size are distinguished by name.
@@ -33,11 +42,13 @@ SPARK-6  A row of an unknown file, or after the last row of its file, fails the 
          last word.
 """
 
+import logging
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
 from os import PathLike
 from typing import Any, Final
@@ -48,16 +59,20 @@ from pyroaring import BitMap64
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from neve.catalog.moment import Moment
 from neve.catalog.system_tables import is_system_name, readable_schema
 from neve.errors import InvalidArgument, NeveError, Unavailable
-from neve.manifest.leases import HeldLease
+from neve.manifest.documents import StorePaths
+from neve.manifest.leases import HeldLease, given_up_on_error
+from neve.model.display import counted
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
 from neve.read.filters import Filter
 from neve.spark.call_check import check_place, check_session
+from neve.spark.file_pieces import FilePiece, PieceReader
 from neve.spark.filters import spark_condition, spark_literal
 from neve.spark.read_plan import (
     LEASE_SECONDS,
@@ -68,11 +83,12 @@ from neve.spark.read_plan import (
     StoredColumn,
     TableAddress,
     WantedVersion,
+    hadoop_location,
     plan_read,
     refuse_beside_system_table,
     system_rows,
 )
-from neve.spark.row_form import spark_table
+from neve.spark.row_form import spark_batch, spark_table
 from neve.spark.spark_session import prepare
 from neve.spark.spark_types import (
     given_column,
@@ -83,6 +99,11 @@ from neve.spark.spark_types import (
     spark_schema,
     stored_field,
 )
+from neve.storage.open_store import is_bucket, open_store
+from neve.storage.table_paths import WarehousePaths
+
+_IS_FOUR: Final = hasattr(DataFrame, "scalar")
+"""Whether this is PySpark 4: 3.5 has no scalar subqueries, and makes no DataFrame from Arrow."""
 
 # No column of a table begins like this.
 _ROW: Final = "_neve_row"
@@ -120,15 +141,15 @@ def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile
     The files are of one scan (`scanned_together`).
     """
     has_sizes = len({file.file_bytes for file in files}) == len(files)
-    metadata = rows.metadataColumn("_metadata")
+    metadata = rows.metadataColumn("_metadata") if _IS_FOUR else sf.col("_metadata")
     told = [
         metadata.getField("row_index").alias(_ROW),
         metadata.getField("file_size" if has_sizes else "file_name").alias(_FILE),
     ]
     place = f"cast(shiftright({_ROW}, 6) as int)"
     word_count = sum(len(file.words) for file in files)
-    if has_sizes and len(files) <= _FEW_FILES and word_count <= _FEW_WORDS:
-        every_word = session.createDataFrame(pa.table({_WORDS: _lists([files])}))
+    if _IS_FOUR and has_sizes and len(files) <= _FEW_FILES and word_count <= _FEW_WORDS:
+        every_word = _frame_of(session, pa.table({_WORDS: _lists([files])}))
         return rows.select("*", *told, every_word.scalar().alias(_WORDS)).where(
             _is_live(f"{_first_word(files)} + {place}")
         )
@@ -140,9 +161,21 @@ def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile
     bitmaps = pa.table({_FILE: keys, _WORDS: words, _COUNT: counts})
     return (
         rows.select("*", *told)
-        .join(sf.broadcast(session.createDataFrame(bitmaps)), _FILE, "left")
+        .join(sf.broadcast(_frame_of(session, bitmaps)), _FILE, "left")
         .where(_is_live(f"case when {_ROW} < {_COUNT} then {place} end"))
     )
+
+
+def _frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Return rows of the driver as a DataFrame."""
+    shown = from_arrow_schema(rows.schema) if schema is None else schema
+    if _IS_FOUR:
+        return session.createDataFrame(rows, shown)
+
+    def given(_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from rows.to_batches()
+
+    return session.range(0, 1, 1, 1).mapInArrow(given, shown)
 
 
 def _are_few_beside(clean: Sequence[CleanFile], marked: Sequence[MarkedFile]) -> bool:
@@ -249,7 +282,54 @@ class HeldReads:
 HELD_READS: Final = HeldReads()
 
 
-_BUCKET: Final = "s3a:"
+logger = logging.getLogger(__name__)
+
+_LOOKED_AT: Final = StorePaths(WarehousePaths().catalog_manifest).head
+"""An object that every lake has, and that is small."""
+_S3A_ENDPOINTS: Final = ("spark.hadoop.fs.s3a.endpoint", "fs.s3a.endpoint")
+_REASON_CHARACTERS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWay:
+    """How the files of a table are read, and why."""
+
+    native: bool
+    """Whether Spark reads them itself; otherwise neve does, in Python workers."""
+    reason: str
+
+    @property
+    def through(self) -> str:
+        """What reads the files."""
+        return "Spark" if self.native else "Python"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadExplanation:
+    """What a read would do; `str` prints it."""
+
+    version: int
+    through: str
+    """"Spark" or "Python"."""
+    reason: str
+    file_count: int
+    byte_count: int
+    piece_count: int | None
+    """Tasks of a read through Python; None where Spark divides files itself."""
+    rows_log: int
+    """Rows that only the log of a running writer has."""
+
+    def __str__(self) -> str:
+        pieces = "" if self.piece_count is None else f", in {counted(self.piece_count, 'piece')}"
+        lines = [
+            f"read of version {self.version} through {self.through}",
+            f"  because    {self.reason}",
+            f"  files      {self.file_count:,}, with {self.byte_count:,} bytes{pieces}",
+        ]
+        if self.rows_log:
+            lines.append(f"  log        {self.rows_log:,} rows")
+        return "\n".join(lines)
+
 
 _VIEWS: Final[dict[tuple[int, str], DataFrame]] = {}
 
@@ -265,6 +345,7 @@ def read(
     columns: Sequence[str] | None = None,
     filter: Filter | None = None,  # noqa: A002 - the word of `Table.scan`
     fresh: bool = False,
+    native: bool | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Return a table as a DataFrame: the current Version, or one by number, time or tag.
@@ -274,10 +355,15 @@ def read(
     without a possible match. Filters that Spark adds later apply to the remaining files. With
     `fresh`, the rows that a running writer has logged and not yet flushed are included, as of now.
 
+    Spark reads the files itself if it can open them, otherwise neve reads them in Python workers;
+    `native` says which without a look. `storage_options` go to the workers; without credentials in
+    them, each looks for its own.
+
     A name may also be a system table of the lake: `__tables`, `__snapshots` or `__files`.
 
     Raises NotFound for a missing table, Version or column, InvalidArgument, SchemaMismatch, and
-    Unavailable for a bucket that Spark has no file system for, all before a job starts.
+    Unavailable for a bucket that does not answer, or that Spark cannot open when `native` says that
+    it should, all before a job starts.
     """
     check_session(session)
     check_place(location, name, after="session")
@@ -287,17 +373,63 @@ def read(
         refuse_beside_system_table(name, is_asked=fresh or not wanted.is_current)
         listed, schema = system_rows(address, columns=columns, filter=filter), readable_schema(name)
         shown = spark_schema(schema.column(each) for each in listed.column_names)
-        return session.createDataFrame(spark_table(listed), shown)
+        return _frame_of(session, spark_table(listed), shown)
+    way = _way(session, address, native)
     plan = plan_read(
-        address,
-        wanted,
-        columns=columns,
-        filter=filter,
-        fresh=fresh,
+        address, wanted, columns=columns, filter=filter, fresh=fresh, native=way.native
     )
-    frame = _frame(session, plan)
+    with given_up_on_error(plan.lease):
+        frame = _frame(session, plan)
+    if not way.native:
+        logger.info(
+            "read through python table=%s version=%d pieces=%d because=%s",
+            name,
+            plan.version,
+            len(plan.pieces),
+            way.reason,
+        )
     HELD_READS.hold(frame, plan.lease)
     return frame
+
+
+def explain(
+    session: SparkSession,
+    location: str | PathLike[str],
+    name: str,
+    *,
+    version: int | None = None,
+    timestamp: Moment | None = None,
+    tag: str | None = None,
+    columns: Sequence[str] | None = None,
+    filter: Filter | None = None,  # noqa: A002 - the word of `Table.scan`
+    fresh: bool = False,
+    native: bool | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> ReadExplanation:
+    """Return how `read` would read a table, and why so; no row is read."""
+    check_session(session)
+    check_place(location, name, after="session")
+    address = TableAddress.of(location, name, storage_options)
+    if is_system_name(name):
+        raise InvalidArgument(
+            f"{name} is listed by the driver: there is nothing to explain", hint="Name a table"
+        )
+    way = _way(session, address, native)
+    wanted = WantedVersion(version=version, timestamp=timestamp, tag=tag)
+    plan = plan_read(
+        address, wanted, columns=columns, filter=filter, fresh=fresh, native=way.native
+    )
+    if plan.lease is not None:
+        plan.lease.give_up()
+    return ReadExplanation(
+        version=plan.version,
+        through=way.through,
+        reason=way.reason,
+        file_count=len(plan.files),
+        byte_count=sum(file.file_bytes for file in plan.files),
+        piece_count=None if way.native else len(plan.pieces),
+        rows_log=0 if plan.memory is None else plan.memory.num_rows,
+    )
 
 
 def view(
@@ -310,6 +442,7 @@ def view(
     timestamp: Moment | None = None,
     tag: str | None = None,
     fresh: bool = False,
+    native: bool | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Register a table in Spark SQL as a temporary view; returns the same as `read`.
@@ -325,6 +458,7 @@ def view(
         timestamp=timestamp,
         tag=tag,
         fresh=fresh,
+        native=native,
         storage_options=storage_options,
     )
     chosen = name.replace(".", "_") if view_name is None else view_name
@@ -336,13 +470,43 @@ def view(
     return frame
 
 
+def _way(session: SparkSession, address: TableAddress, native: bool | None) -> ReadWay:
+    """Decide what reads the files: as asked for, or by looking whether Spark can open the lake."""
+    if not isinstance(native, bool | None):
+        raise InvalidArgument(f"native={native!a}", hint="Use True, False, or None to look")
+    if native is not None:
+        return ReadWay(native, f"native={native} was asked for")
+    if not is_bucket(address.location):
+        return ReadWay(native=True, reason="the lake is in a directory")
+    options = dict(address.storage_options)
+    store = open_store(address.location, storage_options=options, create=False)
+    root = hadoop_location(store.location)
+    endpoint = options.get("endpoint")
+    if root.startswith("s3a:") and endpoint is not None:
+        # Otherwise Java would look for the bucket at Amazon, and try for minutes.
+        known = {session.conf.get(each, None) for each in _S3A_ENDPOINTS} - {None}
+        if endpoint not in known:
+            return ReadWay(
+                native=False,
+                reason="the storage options have an endpoint that fs.s3a.endpoint does not name",
+            )
+    try:
+        # On Spark Connect, only the schema makes the server look.
+        _ = session.read.text(f"{root}/{_LOOKED_AT}").schema
+    except Exception as error:  # noqa: BLE001 - of PySpark, of Java or of the network
+        return ReadWay(native=False, reason=f"Spark cannot open {root}: {_first_line(error)}")
+    return ReadWay(native=True, reason=f"Spark opened {root}")
+
+
 def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
     columns = plan.columns_read
     schema = spark_schema(columns)
     prepare(session, settings_for(columns))
     parts = [part for group in plan.groups for part in _scans(session, plan, group)]
+    if plan.reader is not None and plan.pieces:
+        parts.append(_python_scan(session, plan.reader, plan.pieces, schema))
     if plan.memory is not None:
-        parts.append(session.createDataFrame(spark_table(plan.memory), schema))
+        parts.append(_frame_of(session, spark_table(plan.memory), schema))
     if not parts:
         parts.append(session.createDataFrame([], schema))
     frame = reduce(DataFrame.unionAll, parts)
@@ -359,6 +523,21 @@ def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
             for field in chosen.schema
         )
     )
+
+
+def _python_scan(
+    session: SparkSession, reader: PieceReader, pieces: Sequence[FilePiece], schema: StructType
+) -> DataFrame:
+    """Have workers read pieces, one task each."""
+    given = list(pieces)
+
+    # Spark shows the name in its plans. It is sent with everything it refers to.
+    def neve_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_numpy().tolist():
+                yield from map(spark_batch, reader.read(given[number]))
+
+    return session.range(0, len(given), 1, len(given)).mapInArrow(neve_files, schema)
 
 
 def _scans(session: SparkSession, plan: ReadPlan, group: FileGroup) -> list[DataFrame]:
@@ -401,15 +580,14 @@ class _GroupScan:
         try:
             return reader.parquet(*paths)
         except Exception as error:
-            # Leased files of a directory exist. A bucket depends on Spark's classes.
-            if not paths[0].startswith(_BUCKET):
+            # Leased files of a directory exist. A bucket depends on Java's classes and rights.
+            if not is_bucket(paths[0]):
                 raise
             raise Unavailable(
                 "Spark could not open the table's files in the bucket: " + _first_line(error),
                 path=paths[0],
-                hint="Configure the session with Hadoop's s3a file system and its credentials "
-                "(spark.jars.packages, spark.hadoop.fs.s3a.…), or read through Python: "
-                'session.read.format("neve").option("table", …).load(…), with storage options',
+                hint="Leave native out, or configure Hadoop's file system for the bucket and its "
+                "credentials (spark.jars.packages, spark.hadoop.fs.s3a.…)",
             ) from error
 
     def _shown(self, rows: DataFrame) -> DataFrame:
@@ -426,7 +604,7 @@ def _first_line(error: Exception) -> str:
     """Return the message of a Java error, without its stack."""
     java = getattr(error, "java_exception", None)
     text = str(error) if java is None else str(java.toString())
-    return text.strip().partition("\n")[0]
+    return text.strip().partition("\n")[0][:_REASON_CHARACTERS]
 
 
 def _is_as_stored(column: Column, stored: StoredColumn | None) -> bool:

@@ -27,7 +27,7 @@ from neve.model.display import shown
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import similar_name_hint
-from neve.spark.spark_types import quoted, spark_schema
+from neve.spark.spark_types import IN_UTC, quoted, spark_schema
 
 OWN_PREFIX = "_neve_"
 _UUID_BYTES = 16
@@ -81,7 +81,7 @@ def check_order_name(order_by: object, names: Sequence[str]) -> str:
 def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
     """Return a batch without rows that has the columns of a DataFrame."""
     try:
-        arrow = to_arrow_schema(spark_schema, timezone="UTC")
+        arrow = to_arrow_schema(spark_schema, **IN_UTC)
     except Exception as error:  # PySpark's error for a type that Arrow does not have
         raise SchemaMismatch(
             f"the rows have a column that Arrow cannot hold: {error}",

@@ -1,33 +1,29 @@
 """Batch reads of the data source: files in groups, each read by one task with the engine's scan.
 
 1. `pushFilters` keeps the filters that a file's bounds can answer. Spark filters the rows again.
-2. `partitions` plans the files of the pinned Version, leases it, and groups files into tasks of
-   about 128 MiB. The lease ends by itself.
-3. `read` scans the files of one group, on an executor, without reading the Version again.
+2. `partitions` plans the files of the pinned Version, leases it, and divides them into pieces
+   (`neve.spark.file_pieces`). The lease ends by itself.
+3. `read` scans one piece, on an executor, without reading the Version again.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from neve.model.data_file import DataFile
 from neve.model.predicate import Predicate
 from neve.model.schema import TableSchema
-from neve.model.version import Operation, Version, VersionFacts
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.filter_text import parse_filter
 from neve.read.filters import row_filter
-from neve.read.scan import Scan, ScanRequest
 from neve.read.scan_plan import plan_scan, unexpired
+from neve.spark.file_pieces import FilePiece, PieceReader, cut_pieces
 from neve.spark.filters import pushed_predicate
-from neve.spark.read_plan import TableAddress, WantedVersion, files_view, leased_view, system_rows
+from neve.spark.read_plan import TableAddress, WantedVersion, leased_view, system_rows
 from neve.spark.row_form import spark_batch
-
-_PARTITION_BYTES: Final = 128 << 20
 
 
 @lru_cache(maxsize=8)
@@ -59,10 +55,11 @@ class PinnedTable:
 
 
 @dataclass(frozen=True)
-class FilesPartition(InputPartition):
-    """Files that one task reads."""
+class PiecePartition(InputPartition):
+    """Files that one task reads, and how."""
 
-    files: tuple[DataFile, ...]
+    reader: PieceReader
+    piece: FilePiece
 
 
 class SourceReader(DataSourceReader):
@@ -72,8 +69,11 @@ class SourceReader(DataSourceReader):
         self._pinned = pinned
         self._filter: Predicate | None = None if asked is None else parse_filter(asked)
 
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        """Keep filters that prune files; Spark applies all of them to the rows."""
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
+        """Keep filters that prune files; Spark applies all of them to the rows.
+
+        PySpark 4.0 never calls it.
+        """
         schema = self._pinned.schema
         for each in filters:
             predicate = pushed_predicate(each, schema)
@@ -94,29 +94,21 @@ class SourceReader(DataSourceReader):
                 row_filter=unexpired(row_filter(self._filter, view.context.schema), view),
             )
         files = [planned.file for planned in plan.files if planned.file.live_count]
-        return [FilesPartition(group) for group in _groups(files)]
+        reader = PieceReader.of(
+            view,
+            dict(pinned.address.storage_options),
+            columns=pinned.asked,
+            filter=self._filter,
+            moment_ms=pinned.moment_ms,
+        )
+        return [PiecePartition(reader, piece) for piece in cut_pieces(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Scan the files of a group."""
-        if not isinstance(partition, FilesPartition):
+        """Scan the files of a piece."""
+        if not isinstance(partition, PiecePartition):
             return  # what Spark makes up when there is nothing to read
-        pinned = self._pinned
-        schema = pinned.schema
-        with pinned.address.catalog() as lake:
-            stored = lake.load_table(pinned.address.name).stored
-            files = {file.path: file for file in partition.files}
-            facts = VersionFacts(
-                operation=Operation.APPEND, timestamp_ms=0, schema_id=schema.schema_id, spec_id=0
-            )
-            some = Version(number=pinned.version, parent=None, facts=facts, files=files)
-            view = files_view(stored, some, schema.schema_id).as_of(pinned.moment_ms)
-            scan = Scan(
-                view,
-                ScanRequest(filter=self._filter, columns=list(pinned.asked)),
-                sequence=None,
-            )
-            for batch in scan.to_batches():
-                yield spark_batch(batch)
+        for batch in partition.reader.read(partition.piece):
+            yield spark_batch(batch)
 
 
 class SystemReader(DataSourceReader):
@@ -135,15 +127,3 @@ class SystemReader(DataSourceReader):
         pinned = self._pinned
         found = system_rows(pinned.address, columns=list(pinned.asked), filter=self._filter)
         yield from map(spark_batch, found.to_batches())
-
-
-def _groups(files: list[DataFile]) -> Iterator[tuple[DataFile, ...]]:
-    """Group files until they are large enough for a task."""
-    group: list[DataFile] = []
-    for file in files:
-        if group and sum(each.file_bytes for each in group) + file.file_bytes > _PARTITION_BYTES:
-            yield tuple(group)
-            group = []
-        group.append(file)
-    if group:
-        yield tuple(group)

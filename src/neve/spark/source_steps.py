@@ -16,7 +16,12 @@ from neve.model.schema import TableSchema
 from neve.read.changes import feed_schema
 from neve.read.chosen_columns import chosen_columns
 from neve.read.filters import row_filter
-from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
+from neve.spark.change_stream import (
+    HAS_LIMITS,
+    ChangesReader,
+    ChangeStreamReader,
+    feed_fields,
+)
 from neve.spark.read_plan import (
     TableAddress,
     WantedVersion,
@@ -116,6 +121,11 @@ class SourceSteps:
                 hint="Set the option since: 0 for all changes, or latest",
             )
         most = self._option("maxVersionsPerTrigger")
+        if most is not None and not HAS_LIMITS:
+            raise InvalidArgument(
+                "this PySpark does not limit the batches of a Python source",
+                hint="Leave maxVersionsPerTrigger out, or use PySpark 4.2 or newer",
+            )
         return ChangeStreamReader(
             pinned,
             since=None if asked == _LATEST else self._number("since", asked),

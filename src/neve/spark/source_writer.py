@@ -10,7 +10,7 @@
                  between them, counts; also spelled order_by
     job_id       a batch write of this id is committed once, however often it runs
     app_id       names a stream, so that each of its batches is committed once; by default the id
-                 of the query, as its checkpoint on this machine says
+                 of the query, as its checkpoint says, on the driver's disk or in a bucket
     upkeep       "false": do not compact and clean up after the commit
     storage.x    storage option x of the lake
 
@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -57,6 +57,16 @@ from neve.spark.source import refuse_create_table, refuse_misspelled, storage_op
 from neve.spark.task_answers import Message, answer_of
 from neve.spark.write_plan import folds_in_any_order
 from neve.spark.write_tasks import done_by, fitted_pieces, take_rows
+from neve.storage.open_store import is_bucket, open_store
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+    _HAS_STREAMS = True
+except ImportError:
+    # Older PySpark passes a stream row by row.
+    DataSourceStreamArrowWriter = DataSourceStreamWriter  # type: ignore[assignment,misc]
+    _HAS_STREAMS = False
 
 _OPTIONS: Final = (
     "path",
@@ -93,6 +103,11 @@ def stream_writer(
     schema: StructType, options: Mapping[str, str], overwrite: bool
 ) -> DataSourceStreamArrowWriter:
     """Begin the write of a micro-batch; raises NotFound, SchemaMismatch, InvalidArgument."""
+    if not _HAS_STREAMS:
+        raise InvalidArgument(
+            'this PySpark cannot write a stream through format("neve")',
+            hint="Use foreachBatch(neve.spark.upsert_batch(…)), or PySpark 4.2 or newer",
+        )
     asked = _Asked.of(options, overwrite=overwrite)
     return StreamWriter(_Begun.of(asked, schema, JobIdentity()), asked.stream_id())
 
@@ -218,15 +233,21 @@ class _Asked:
         """Return what the stream is known by, for good."""
         if self.app_id:
             return self.app_id
-        place = unquote(self.checkpoint or "").removeprefix("file:")
         try:
-            document = json.loads((Path(place) / "metadata").read_text())
-            return str(document["id"])
-        except (OSError, ValueError, KeyError) as error:
+            return str(json.loads(self._checkpoint_metadata())["id"])
+        except (NeveError, OSError, ValueError, KeyError) as error:
             raise InvalidArgument(
                 "it is not known which stream this is",
                 hint='Write .option("app_id", "name"), with a name that no other stream has',
             ) from error
+
+    def _checkpoint_metadata(self) -> bytes:
+        """Read what Spark writes about the query: here, or in a bucket that the options open."""
+        place = self.checkpoint or ""
+        if is_bucket(place):
+            checkpoint = open_store(place, storage_options=self.storage_options)
+            return checkpoint.get("metadata").payload
+        return (Path(unquote(place).removeprefix("file:")) / "metadata").read_bytes()
 
 
 def _order_in(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
     boolean … double         the same
     decimal(p,s)             decimal(p,s)
     date                     date
-    time                     time(6), which Spark takes only if configured
+    time                     time(6), which Spark takes only if configured, and from 4.1 on
     timestamp                timestamp_ntz
     timestamptz              timestamp
     string                   string
@@ -16,13 +16,15 @@
 In files a uuid is 16 bytes: `stored` types are those of the files.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from inspect import signature
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
+from pyspark.sql.pandas.types import to_arrow_type
 
 from neve.errors import SchemaMismatch
 from neve.model.arrow_types import (
@@ -46,13 +48,18 @@ _PLAIN: Final[dict[TypeKind, st.DataType]] = {
     TypeKind.FLOAT: st.FloatType(),
     TypeKind.DOUBLE: st.DoubleType(),
     TypeKind.DATE: st.DateType(),
-    TypeKind.TIME: st.TimeType(6),
     TypeKind.TIMESTAMP: st.TimestampNTZType(),
     TypeKind.TIMESTAMPTZ: st.TimestampType(),
     TypeKind.STRING: st.StringType(),
     TypeKind.BINARY: st.BinaryType(),
     TypeKind.FIXED: st.BinaryType(),
 }
+if hasattr(st, "TimeType"):
+    _PLAIN[TypeKind.TIME] = st.TimeType(6)
+IN_UTC: Final[Mapping[str, Any]] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+)
+"""How PySpark is asked for Arrow types with times in UTC; older ones have no others."""
 _UUID_CUTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 
 
@@ -183,7 +190,8 @@ def _spark_type(arrow_type: pa.DataType, path: str, *, stored: bool) -> st.DataT
             raise SchemaMismatch(
                 f"Spark has no type for column {shown(path)}, which is {type_name(arrow_type)}",
                 column=path,
-                hint="Leave the column out with columns=, or keep microseconds in a new column",
+                hint="Leave the column out with columns=, or keep microseconds in a new column; "
+                "for a time, use PySpark 4.1 or newer",
             )
 
 

@@ -1,4 +1,4 @@
-"""Runs tasks on Spark, which only schedules and retries them, and opens tables in workers.
+"""Runs tasks on Spark, which only schedules and retries them.
 
     spark.range(n) ──► one task for each number ──► rows of answers ──► driver
 
@@ -6,9 +6,6 @@ Answers and errors are those of `neve.spark.task_answers`; nothing is shuffled.
 
 A task may run twice, even at once, and a failed try may have written files: the answer is that of
 one complete try.
-
-A worker gets the table's location and definitions with its task, opens the lake itself, and
-commits nothing. It reads no manifest, so a task costs the same however long the history is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,10 +20,7 @@ from pyspark import SparkContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.run_name import RunIds, RunName
 from neve.errors import NeveError, Unavailable
-from neve.spark.job_site import TableSite
 from neve.spark.task_answers import (
     ANSWER_DDL,
     Message,
@@ -37,7 +31,6 @@ from neve.spark.task_answers import (
     messages_in,
 )
 from neve.storage.clock import SystemIds
-from neve.table.table_files import TableFiles
 
 Task = TypeVar("Task")
 Work: TypeAlias = Callable[[Task], TaskAnswer]
@@ -217,7 +210,6 @@ class _Watching:
             self._reported = done
 
 
-_CACHE_BYTES: Final = 32 << 20
 TASK_ITEMS_MAX: Final = 250
 
 
@@ -236,15 +228,3 @@ def cut_tasks(
         weight += more
     if task:
         yield tuple(task)
-
-
-def worker_files(site: TableSite, table: TableDefinition, *, run: str | None = None) -> TableFiles:
-    """Open the files of a table in a worker; the names of new ones begin with `run`'s id."""
-    parts = site.parts()
-    parts.definitions.add(table.schemas, table.specs)
-    return TableFiles(
-        parts,
-        table.schema_id,
-        cache_bytes=_CACHE_BYTES,
-        ids=None if run is None else RunIds(RunName(run), parts.ids),
-    )

@@ -52,6 +52,7 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 # Azure writes container@account.host where others have user:password@host.
 _AZURE: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 _CONTAINER: Final = re.compile(r"[a-z0-9$][a-z0-9-]{0,62}@[A-Za-z0-9][A-Za-z0-9.-]*")
+_BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 _FORMS: Final = (
     "Pass a directory, file:///directory, s3://bucket/prefix, gs://bucket/prefix, "
     "az://container/prefix or memory://name"
@@ -95,6 +96,11 @@ def open_store(
             return named_memory_store(_memory_name(rest))
         case _:
             raise InvalidArgument(f"neve has no store for {scheme}:// locations", hint=_FORMS)
+
+
+def is_bucket(location: str) -> bool:
+    """Return whether a location is in a bucket, by its scheme alone."""
+    return location.partition("://")[0].lower() in _BUCKETS and "://" in location
 
 
 def _split(location: str) -> tuple[str, str]:

@@ -222,8 +222,11 @@ class Table(KeptInProcess):
         table = self._open
         engine = table.opened or table.engine
         writer = engine.writer
-        sequence = writer.write(writer.path.put(row))
-        return engine.current.sequence if sequence is None else sequence
+        prepared = writer.path.put(row)
+        if callable(prepared):
+            return engine.write(prepared)
+        # The most frequent write takes the shortest way.
+        return cast("int", writer.write(prepared))
 
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the row of its key.
@@ -238,9 +241,9 @@ class Table(KeptInProcess):
         if columns is not None:
             return ConditionalWrites(self._open.engine).upsert(rows, columns)
         engine = self._open.engine
-        writer, sequence = engine.writer, engine.current.sequence
-        for prepared in writer.path.upsert(rows):
-            sequence = writer.write(prepared) or sequence
+        sequence = engine.current.sequence
+        for prepared in engine.writer.path.upsert(rows):
+            sequence = engine.write(prepared)
         return sequence
 
     def apply(
@@ -294,16 +297,13 @@ class Table(KeptInProcess):
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; return the sequence number."""
         engine = self._open.engine
-        sequence = engine.writer.write(engine.writer.path.delete(key))
-        return engine.current.sequence if sequence is None else sequence
+        return engine.write(engine.writer.path.delete(key))
 
     def delete_many(self, keys: object) -> int:
         """Delete the rows of many keys, all or none; return the last sequence number."""
         engine = self._open.engine
-        writer = engine.writer
-        prepared = writer.path.delete_many(keys)
-        sequence = None if prepared is None else writer.write(prepared)
-        return engine.current.sequence if sequence is None else sequence
+        prepared = engine.writer.path.delete_many(keys)
+        return engine.current.sequence if prepared is None else engine.write(prepared)
 
     def delete_where(self, filter: Filter) -> int:  # noqa: A002 - the word of `scan`
         """Delete every row that matches a filter, as of one moment.

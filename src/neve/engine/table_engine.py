@@ -42,7 +42,7 @@ from neve.engine.upkeep import (
     sweep_leftovers,
 )
 from neve.engine.write_buffer import WriteBuffer
-from neve.engine.write_path import PreparedWrite
+from neve.engine.write_path import Decide, PreparedWrite
 from neve.errors import (
     Closed,
     Fenced,
@@ -287,10 +287,19 @@ class TableEngine:
             prepared = writer.path.delete_many(keys)
             return prepared() if callable(prepared) else prepared
 
-        sequence = self.once_more(lambda: writer.write(decide))
-        return self.current.sequence if sequence is None else sequence
+        return self.write(decide)
 
     # Writing
+
+    def write(self, write: PreparedWrite | Decide) -> int:
+        """Write changes that the writer's path prepared; return the last sequence number."""
+        writer = self.writer
+        if callable(write):
+            # It reads rows to decide.
+            sequence = self.once_more(lambda: writer.write(write))
+        else:
+            sequence = writer.write(write)
+        return self.current.sequence if sequence is None else sequence
 
     @property
     def writer(self) -> LiveWriter:

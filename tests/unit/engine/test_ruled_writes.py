@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 import neve
+from neve.catalog.lake import Lake
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
+from neve.jobs.maintenance import CommittedMaintenance
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from tests.unit.engine.other_committer import OtherCommitter
@@ -831,3 +833,37 @@ def test_an_order_value_that_is_too_long_is_refused_as_such() -> None:
             table.put({"id": 1, "lsn": "x" * 70_000})
 
         assert table.get(1) is None
+
+
+@pytest.mark.parametrize("call", ["put", "upsert", "delete", "delete_many", "apply"])
+@pytest.mark.parametrize(("order_by", "merge"), [(["lsn"], None), ([], {"total": "sum"})])
+def test_a_write_looks_again_when_files_were_replaced_and_deleted(
+    call: str, order_by: Sequence[str], merge: Mapping[str, str] | None
+) -> None:
+    clock, objects = SimulatedClock(), MemoryStore()
+    with Lake(objects, clock=clock) as first:
+        table = a_table(first, order_by=order_by, merge=merge)
+        for total in (1, 2):
+            table.upsert([{"id": key, "lsn": 5, "total": total} for key in range(3)])
+            table.flush()
+    with Lake(objects, clock=clock) as lake, Lake(objects, clock=clock) as other:
+        table = lake.table("a.b", options=OPTIONS)
+        assert table.version == 3
+        parts = other.table("a.b", read_only=True)._open.engine.parts
+        job = CommittedMaintenance(parts, OPTIONS)
+        job.compact(full=True)
+        clock.advance(30 * 24 * 3_600)
+        job.expire(keep_last=1)
+        clock.advance(30 * 24 * 3_600)
+        assert job.collect_garbage(dry_run=False).paths
+
+        row: Row = {"id": 1, "lsn": 6, "v": "new", "total": 4}
+        arguments = {"put": row, "upsert": [row], "apply": [{"op": "u", **row}]}
+        keys = {"delete": 1, "delete_many": [1]}
+        getattr(table, call)((arguments | keys)[call])
+
+        found = table.get(1)
+        if call in keys:
+            assert found is None
+        else:
+            assert found == row | {"total": 7 if merge else 4}

@@ -142,7 +142,7 @@ def test_rows_are_synced_in_the_background_when_writers_pause(lake: Path) -> Non
         # The second comes too soon after the first to sync by itself.
         table.put({"id": 1, "v": "a"})
         last = table.put({"id": 2, "v": "b"})
-        log = table._open.opened.writer._buffer.log
+        log = table._open.engine.writer._buffer.log
         assert has_ended(lambda: log.durable_through >= last)
 
 

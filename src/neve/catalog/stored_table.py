@@ -32,7 +32,7 @@ from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
 from neve.storage.local_store import LocalStore
 from neve.storage.object_store import LogStore, ObjectStore
-from neve.storage.table_paths import TablePaths, WarehousePaths
+from neve.storage.table_paths import CATALOG_MANIFEST, TablePaths
 from neve.table.table_context import Definitions, TableParts, logs_of
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class StoredTable:
             self.versions, self.work, clock=clock, ids=ids, collects=True
         )
         self.decisions = decisions or Decisions(
-            ManifestStore(objects, WarehousePaths().catalog_manifest, clock=clock, ids=ids),
+            ManifestStore(objects, CATALOG_MANIFEST, clock=clock, ids=ids),
             clock=clock,
             ids=ids,
         )

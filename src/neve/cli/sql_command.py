@@ -23,12 +23,12 @@ from neve.catalog.sql_door import SqlResult, SqlSession
 from neve.cli.commands import DocumentedCommand
 from neve.cli.options import complete_file, on_a_lake, open_lake, wide_option
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
+from neve.cli.sql_shell import SqlShell
 from neve.errors import InvalidArgument, SchemaMismatch, Unavailable
 from neve.inspect.page import Page, write_json
 from neve.model.arrow_types import normalize_type
 from neve.model.display import counted
 from neve.sql.parser import split
-from neve.cli.sql_shell import SqlShell
 
 _CHANGES: Final = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _ROWS: Final = ("SELECT", "SHOW", "EXPLAIN", "CALL")

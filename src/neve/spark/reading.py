@@ -100,7 +100,7 @@ from neve.spark.spark_types import (
     stored_field,
 )
 from neve.storage.open_store import is_bucket, open_store
-from neve.storage.table_paths import WarehousePaths
+from neve.storage.table_paths import CATALOG_MANIFEST
 
 _IS_FOUR: Final = hasattr(DataFrame, "scalar")
 """Whether this is PySpark 4: 3.5 has no scalar subqueries, and makes no DataFrame from Arrow."""
@@ -284,7 +284,7 @@ HELD_READS: Final = HeldReads()
 
 logger = logging.getLogger(__name__)
 
-_LOOKED_AT: Final = StorePaths(WarehousePaths().catalog_manifest).head
+_LOOKED_AT: Final = StorePaths(CATALOG_MANIFEST).head
 """An object that every lake has, and that is small."""
 _S3A_ENDPOINTS: Final = ("spark.hadoop.fs.s3a.endpoint", "fs.s3a.endpoint")
 _REASON_CHARACTERS: Final = 300

@@ -71,7 +71,9 @@ TABLE_SURFACE = {
 LAKE_SURFACE = {
     "namespaces": "list_namespaces namespace_properties create_namespace drop_namespace",
     "tables": "list_tables table_exists table load_table table_meta create_table register_table "
-    "rename_table drop_table purge_table bulk",
+    "rename_table drop_table purge_table bulk transaction retry",
+    "SQL": "sql sql_session",
+    "other engines": "names new_uuid guests register adopt serve",
     "everything": "location requests system_table recover close",
 }
 FORMER_NAMES = (

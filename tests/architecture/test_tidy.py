@@ -23,12 +23,13 @@ SMALL_LINES = 60
 # 260 for what 0.1.0 does, and the rooms of what came after it. Rules of rows: what they are, the
 # order of rows, which changes win, remembered deletes, writes that follow them, and the removal of
 # rows that expire. Tables in a bucket: slots, logs of slots, copies of files, and the outcome of an
-# append, which may be under way beside others. Spark on buckets:
-# pieces that workers read.
-# Transactions: those of one table, the open ones, and their public form.
+# append, which may be under way beside others. Spark on buckets: pieces that workers read.
+# Transactions: those of one table, the open ones, those over several tables with their decisions,
+# their public form, and the checker of their histories. SQL: statements, their parser, queries,
+# changes, definitions, names, filters, the session and the shell.
 # Other engines by name: guest tables, their metadata, snapshots of others, their rows, and the
 # server: names, replies, commits, routes, tokens, HTTP.
-MODULES_MAX = 306
+MODULES_MAX = 325
 DRAWER_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "data", "core"}
 GENERATED = re.compile(r"_pb2\.pyi?$")
 # Where a library of others may be imported: everything else asks these packages.

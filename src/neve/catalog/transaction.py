@@ -138,11 +138,14 @@ class TransactionTable(KeptInProcess):
 
     def _checked(self) -> TableTransaction:
         self._life.check()
-        self._table.check_open()
-        if not self._inner.is_open:
+        inner = self._inner
+        engine = inner.engine
+        if self._table.opened is not engine or engine.is_closed:
+            self._table.check_open()
+        if not inner.is_open:
             self._life.ending = "ended by a write that failed half way"
             self._life.check()
-        return self._inner
+        return inner
 
     def _check_open(self) -> None:
         self._life.check_open()

@@ -19,9 +19,7 @@ TX-4  What can no longer be compared is a Conflict: more was written since S tha
       (`transaction_bytes`), or the definition of the table was changed.
 """
 
-import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import chain
@@ -82,6 +80,8 @@ class Moment(NamedTuple):
     sequence: int
     mark: MemtableMark
     since: int
+    is_pinned: bool = False
+    """Whether its rows in memory stay."""
 
     @classmethod
     def of(cls, engine: TableEngine) -> "Moment":
@@ -103,8 +103,20 @@ class Moment(NamedTuple):
         current = self.engine.current
         return current.view is self.view and current.sequence == self.sequence
 
+    def pinned(self) -> "Moment | None":
+        """Return it with its rows in memory kept; None when some are gone already."""
+        if not self.view.pin_memory(self.sequence):
+            return None
+        return self._replace(is_pinned=True)
+
+    def unpin(self) -> None:
+        """End what `pinned` began."""
+        self.view.unpin_memory(self.sequence)
+
     def release(self) -> None:
-        """End what `of` began."""
+        """End what `of` and `pinned` began."""
+        if self.is_pinned:
+            self.unpin()
         self.engine.current.transactions.end(self.since)
 
 
@@ -118,29 +130,24 @@ class TableTransaction:
         self._engine = engine
         self._name = name
         is_serializable = isolation is Isolation.SERIALIZABLE
-        current = engine.current
+        self._release: Callable[[], None] | None = None
+        transactions = engine.current.transactions
         began = moment or Moment.of(engine)
-        since = began.sequence
-        current.transactions.begin(since)
+        if moment is not None:
+            transactions.begin(began.since)
         try:
             if moment is None:
                 view, sequence, self._writer_path = self._pin()
             else:
                 view, sequence, self._writer_path = self._pin_at(moment)
         except BaseException:
-            current.transactions.end(since)
+            transactions.end(began.since)
             raise
-        finally:
-            if moment is None:
-                began.release()
+        self._release = partial(_release, engine, transactions, view, sequence, began.since)
         self._base = view
         self._sequence = sequence
         self._mark = began.mark if view.memtables[0] is began.view.memtables[0] else None
-        release = partial(_release, engine, current.transactions, view, sequence, since)
-        self._end = weakref.finalize(self, end_forgotten, release)
-        self._release = release
         self._lease = engine.leases.lease_of(view.version)
-        self._now_ms = engine.parts.clock.now_ms()
         context = view.context
         self._own = Memtable(context.schema, context.codec, context.encoder, first_sequence=1)
         first, *older = view.memtables
@@ -150,7 +157,9 @@ class TableTransaction:
             context,
             others_version=view.others_version,
         )
-        self._view = self._stored.as_of(self._now_ms)
+        self._view = self._stored
+        if self._stored.expires:
+            self._view = self._stored.as_of(engine.parts.clock.now_ms())
         self._path: WritePath | None = None
         self._writes: list[PreparedWrite] = []
         self._byte_count = 0
@@ -216,7 +225,7 @@ class TableTransaction:
     @property
     def is_open(self) -> bool:
         """Whether it has not ended; a write that failed half way ends it, too."""
-        return self._end.alive
+        return self._release is not None
 
     # Reading
 
@@ -226,8 +235,13 @@ class TableTransaction:
         encoded = view.context.encode_key(key)
         if self._read is not None:
             self._read.add(encoded)
-        with self._reading():
+        if self._lease is not None:
+            self._lease.check()
+        try:
             return view.get_at(encoded, SEQUENCE_MAX)
+        except NotFound:
+            with self._engine.lost.explained(view.version):
+                raise
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
@@ -238,7 +252,9 @@ class TableTransaction:
                 self._read.update(key_objects(wanted))
             return view.get_many(wanted, SEQUENCE_MAX)
 
-        with self._reading():
+        if self._lease is not None:
+            self._lease.check()
+        with self._engine.lost.explained(view.version):
             return rows_in_order(keys, view, find, with_missing=with_missing)
 
     def scan(self, request: ScanRequest, check: Callable[[], None]) -> Scan:
@@ -254,13 +270,6 @@ class TableTransaction:
         if self._read is not None:
             self._ranges.append(scan.key_range)
         return scan
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        if self._lease is not None:
-            self._lease.check()
-        with self._engine.lost.explained(self._view.version):
-            yield
 
     # Writing
 
@@ -363,8 +372,14 @@ class TableTransaction:
 
     def close(self) -> None:
         """Forget what was not committed; twice is not an error."""
-        if self._end.detach():
-            self._release()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __del__(self) -> None:
+        release = self._release
+        if release is not None:
+            end_forgotten(release)
 
     # Committing
 
@@ -384,9 +399,13 @@ class TableTransaction:
         return PreparedBatch(self._changes(), apply, self._written)
 
     def _changes(self) -> EncodedChanges:
-        made = [write.changes for write in self._writes]
-        pieces = [piece for each in made for piece in each.pieces]
-        entry_count = sum(each.entry_count for each in made)
+        pieces: list[bytes | memoryview] = []
+        entry_count = row_count = 0
+        for write in self._writes:
+            changes = write.changes
+            pieces += changes.pieces
+            entry_count += changes.entry_count
+            row_count += changes.row_count
         byte_count = self._byte_count
         schema = self._base.context.schema
         if schema.rules.order_by:
@@ -397,13 +416,7 @@ class TableTransaction:
             pieces += nothing.pieces
             entry_count += nothing.entry_count
             byte_count += nothing.byte_count
-        return EncodedChanges(
-            tuple(pieces),
-            entry_count,
-            sum(each.row_count for each in made),
-            made[0].schema_version,
-            byte_count,
-        )
+        return EncodedChanges(tuple(pieces), entry_count, row_count, schema.schema_id, byte_count)
 
     def check_unapplied(self, unapplied: Unapplied) -> bool:
         """Raise Conflict for keys in batches that are not applied yet; False to ask again later."""

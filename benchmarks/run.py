@@ -1,7 +1,7 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
-    python -m benchmarks.run [--suite log|iceberg|sql|table|history|spark] [--only NAME]... [--rounds N]
-                             [--quick] [--growth] [--out DIR]
+    python -m benchmarks.run [--suite log|iceberg|sql|table|history|spark] [--only NAME]...
+                             [--rounds N] [--quick] [--growth] [--out DIR]
 
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
 or a quick one prints its numbers, and writes files only where --out says: it must not replace a

@@ -82,8 +82,8 @@ def _orders(count: int) -> pa.Table:
     return pa.table(
         {
             "id": pa.array(np.arange(count), pa.int64()),
-            "city": cities.take(pa.array(rng.integers(0, _CITIES, count))),
-            "amount": rng.integers(0, 100_000, count) / 4,
+            "city": cities.take(pa.array(rng.integers(0, _CITIES, count), pa.int64())),
+            "amount": pa.array(rng.integers(0, 100_000, count) / 4),
             "qty": pa.array(rng.integers(0, 100, count), pa.int32()),
         }
     )
@@ -126,6 +126,7 @@ def _rounded(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
 def _queries(
     name: str,
     sentence: str,
+    *,
     texts: Callable[[pa.Table], list[str]],
     expected: Callable[[pa.Table], list[tuple[object, ...]]],
     ratios: list[Ratio],
@@ -181,11 +182,11 @@ def build_sum(scale: Scale, directory: Path) -> Workload:
     return _queries(
         "sql_sum",
         "The sum of one column.",
-        lambda _: ["select sum(amount) from shop.orders"] * 5,
-        lambda rows: [(float(np.sum(rows.column("amount").to_numpy())),)] * 5,
-        _both(1 / 1.2),
-        scale,
-        directory,
+        texts=lambda _: ["select sum(amount) from shop.orders"] * 5,
+        expected=lambda rows: [(float(np.sum(rows.column("amount").to_numpy())),)] * 5,
+        ratios=_both(1 / 1.2),
+        scale=scale,
+        directory=directory,
     )
 
 
@@ -200,11 +201,11 @@ def build_group(scale: Scale, directory: Path) -> Workload:
     return _queries(
         "sql_group",
         "The sum of one column, by a thousand names.",
-        lambda _: ["select city, sum(amount) from shop.orders group by city"],
-        expected,
-        _both(),
-        scale,
-        directory,
+        texts=lambda _: ["select city, sum(amount) from shop.orders group by city"],
+        expected=expected,
+        ratios=_both(),
+        scale=scale,
+        directory=directory,
     )
 
 
@@ -229,11 +230,11 @@ def build_range(scale: Scale, directory: Path) -> Workload:
     return _queries(
         "sql_range",
         "The sum of one column over a hundredth of the keys.",
-        texts,
-        expected,
-        _both(),
-        scale,
-        directory,
+        texts=texts,
+        expected=expected,
+        ratios=_both(),
+        scale=scale,
+        directory=directory,
     )
 
 
@@ -250,14 +251,14 @@ def build_point(scale: Scale, directory: Path) -> Workload:
     return _queries(
         "sql_point",
         "One row by its key, in one query.",
-        lambda rows: [f"select * from shop.orders where id = {key}" for key in keys(rows)],
-        expected,
-        [
+        texts=lambda rows: [f"select * from shop.orders where id = {key}" for key in keys(rows)],
+        expected=expected,
+        ratios=[
             *_both(),
             Ratio(of=NEVE, to=FIXED_TIME, target=1.0, by=Pace.MEDIAN_CALL, seconds=0.005),
         ],
-        scale,
-        directory,
+        scale=scale,
+        directory=directory,
     )
 
 
@@ -327,7 +328,7 @@ def build_merge(scale: Scale, directory: Path) -> Workload:
         ids = rng.choice(count * 11 // 10, _MERGED_ROWS, replace=False)
         amounts = rng.integers(0, 1_000, _MERGED_ROWS) / 4
         cities = [f"city{number % _CITIES}" for number in range(_MERGED_ROWS)]
-        stage = pa.table({"id": ids, "amount": amounts, "city": cities})
+        stage = pa.table({"id": pa.array(ids), "amount": pa.array(amounts), "city": cities})
         with watch:
             run(stage)
         found = query(

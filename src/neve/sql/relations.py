@@ -1,4 +1,4 @@
-"""Relations: what the names in a statement stand for, opened for as long as it runs.
+"""Relations: what the names in a statement mean, opened for as long as it runs.
 
 Each table is read as of one moment: by a snapshot of its writer if this process has it open, else
 by a reader beside it, which is kept open for later statements and refreshed for each. Only tables

@@ -24,6 +24,7 @@ from benchmarks.table_reads import (
     build_sum_updated,
 )
 from benchmarks.table_session import BATCH_ROWS, TableScale, TableSession
+from benchmarks.table_transactions import build_transactions
 from benchmarks.table_writes import (
     build_delete,
     build_disk,
@@ -40,6 +41,7 @@ QUICK_ROWS: Final = 100_000
 TABLE_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
     "table_put": build_put,
     "table_put_synced": build_put_synced,
+    "table_transactions": build_transactions,
     "table_upsert": build_upsert,
     "table_upsert_settled": build_upsert_settled,
     "table_apply": build_apply,

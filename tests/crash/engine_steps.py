@@ -22,6 +22,7 @@ from tests.crash.engine_rows import (
     condition,
     expect,
     other_columns,
+    rows_by_key,
     tick_at,
 )
 from tests.crash.engine_world import FEED, OPTIONS, World
@@ -132,6 +133,42 @@ def delete_where(world: World, rng: Random) -> None:
     text, matches = condition(world.table.schema, rng)
     with world.changing({k: row for k, row in world.model.rows.items() if not matches(row)}):
         world.table.delete_where(text)
+
+
+def transact(world: World, rng: Random) -> None:
+    """Write, merge and delete rows in one transaction, which reads what it wrote, or gives up."""
+    after, shape = world.model.copy(), world.shape
+    names = [column.name for column in other_columns(world.table.schema)]
+    tx = world.table.transaction(rng.choice(("snapshot", "serializable")))
+    for _ in range(rng.choice((1, 2, 4))):
+        kind = rng.choice(("put", "upsert", "columns", "delete", "where"))
+        rows = [world.row(rng) for _ in range(rng.choice((1, 3)))]
+        if kind == "put":
+            tx.put(rows[0])
+            after.rows = {**after.rows, after.key_of(rows[0]): rows[0]}
+        elif kind == "upsert":
+            tx.upsert(pa.Table.from_pylist(rows, schema=world.table.schema.arrow_schema))
+            after.rows = {**after.rows, **{after.key_of(row): row for row in rows}}
+        elif kind == "columns":
+            columns = rng.sample(names, rng.randint(1, min(3, len(names))))
+            tx.upsert(pa.Table.from_pylist(rows, world.table.schema.arrow_schema), columns=columns)
+            after.upsert_columns(rows, columns)
+        elif kind == "delete":
+            keys = rng.sample(shape.keys, rng.choice((1, 4)))
+            tx.delete_many([shape.bare(key) for key in keys])
+            after.rows = {k: row for k, row in after.rows.items() if k not in set(keys)}
+        else:
+            text, matches = condition(world.table.schema, rng)
+            tx.delete_where(text)
+            after.rows = {k: row for k, row in after.rows.items() if not matches(row)}
+        after.rows = world.unexpired(after.rows)
+        found = rows_by_key(tx.scan().to_arrow(), world.table.primary_key)
+        expect(found, after.rows, f"a transaction after {kind}")
+    if rng.random() < 0.2:
+        tx.rollback()
+        return
+    with world.changing(after.rows):
+        tx.commit()
 
 
 def evolve(world: World, rng: Random) -> None:
@@ -379,6 +416,7 @@ WRITES: Final[Mapping[Step, int]] = {
     delete: 3,
     delete_many: 2,
     delete_where: 1,
+    transact: 4,
 }
 WORK: Final[Mapping[Step, int]] = {
     flush: 5,

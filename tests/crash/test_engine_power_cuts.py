@@ -43,6 +43,7 @@ from tests.crash.engine_steps import (
     roll,
     rollback,
     tag,
+    transact,
     upsert,
     upsert_columns,
 )
@@ -63,6 +64,7 @@ EVERYTHING: tuple[Step, ...] = (
     *(compact_while_flushing, tag, consume, rollback, compact_full, expire, collect_garbage),
     *(put, give_back_space, put, give_back_space, reopen, upsert, flush),
     *(upsert_columns, evolve, put_if_absent, roll, upsert_columns, compare_and_put, evolve),
+    *(transact, roll, transact, flush_once, transact),
     *(put, flush_once, evolve, upsert, compact_full, reopen),
     *(upsert, repartition, upsert, flush, delete_many, repartition, reopen),
 )

@@ -110,6 +110,8 @@ class Lake(KeptInProcess):
         self._settlement = Settlement(self._stores)
         # Needs no lock: of two handles that are opened at once, one is kept.
         self._kept: dict[str, OpenTable] = {}
+        self._asked_options: dict[str, TableOptions] = {}
+        """Those of the last handle that named any: transactions open the table alike."""
         if not self._entries.is_begun():
             self._begin(create=create and not read_only)
         if not read_only:
@@ -294,7 +296,8 @@ class Lake(KeptInProcess):
         meta, state = self._find(name)
         kept = self._kept.get(meta.table_id)
         if kept is None or kept.is_closed:
-            table = self._live(meta, state, read_only=self._stores.read_only, options=None)
+            options = self._asked_options.get(meta.table_id)
+            table = self._live(meta, state, read_only=self._stores.read_only, options=options)
             kept = open_table_of(table)
             _ = kept.engine
             kept = self._kept.setdefault(meta.table_id, kept)
@@ -532,6 +535,8 @@ class Lake(KeptInProcess):
     def _live(
         self, meta: TableMeta, state: TableState, *, read_only: bool, options: TableOptions | None
     ) -> Table:
+        if options is not None and not read_only:
+            self._asked_options[meta.table_id] = options
         return Table(
             OpenTable(
                 self._stores,

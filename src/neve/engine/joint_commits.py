@@ -123,7 +123,11 @@ class JointCommits:
             if not self._showing:
                 found = [each.newest() for each in taken]
                 if turns == self._turns and all(each.is_newest() for each in found):
-                    return found
+                    pinned = [kept for each in found if (kept := each.pinned()) is not None]
+                    if len(pinned) == len(found):
+                        return pinned
+                    for each in pinned:
+                        each.unpin()
             self._clock.sleep(0.0)
         for each in taken:
             each.release()

@@ -82,6 +82,8 @@ class Moment(NamedTuple):
     sequence: int
     mark: MemtableMark
     since: int
+    is_pinned: bool = False
+    """Whether its rows in memory stay."""
 
     @classmethod
     def of(cls, engine: TableEngine) -> "Moment":
@@ -103,8 +105,20 @@ class Moment(NamedTuple):
         current = self.engine.current
         return current.view is self.view and current.sequence == self.sequence
 
+    def pinned(self) -> "Moment | None":
+        """Return it with its rows in memory kept; None when some are gone already."""
+        if not self.view.pin_memory(self.sequence):
+            return None
+        return self._replace(is_pinned=True)
+
+    def unpin(self) -> None:
+        """End what `pinned` began."""
+        self.view.unpin_memory(self.sequence)
+
     def release(self) -> None:
-        """End what `of` began."""
+        """End what `of` and `pinned` began."""
+        if self.is_pinned:
+            self.unpin()
         self.engine.current.transactions.end(self.since)
 
 

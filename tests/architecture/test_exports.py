@@ -72,7 +72,7 @@ LAKE_SURFACE = {
     "namespaces": "list_namespaces namespace_properties create_namespace drop_namespace",
     "tables": "list_tables table_exists table load_table table_meta create_table register_table "
     "rename_table drop_table purge_table bulk",
-    "everything": "location system_table recover close",
+    "everything": "location system_table recover close transaction retry sql sql_session",
 }
 FORMER_NAMES = (
     "commit current engine meta publish_committed published_lineage schemas specs stored "

@@ -1,6 +1,10 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
+<<<<<<< HEAD
     python -m benchmarks.run [--suite log|iceberg|table|history|bucket|spark] [--only NAME]...
+=======
+    python -m benchmarks.run [--suite log|iceberg|sql|table|history|spark] [--only NAME]...
+>>>>>>> w-sql
                              [--rounds N] [--quick] [--growth] [--out DIR]
 
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
@@ -63,6 +67,7 @@ from benchmarks.spark_suite import (
     SPARK_WITH_PEERS,
     SPARK_WORKLOADS,
 )
+from benchmarks.sql_suite import SQL_WORKLOADS
 from benchmarks.start_up import build_start_up
 from benchmarks.table_session import TableSession
 from benchmarks.table_suite import (
@@ -91,6 +96,7 @@ WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
 SUITES: Final[Mapping[str, Sequence[str]]] = {
     "log": tuple(WORKLOADS),
     "iceberg": tuple(ICEBERG_WORKLOADS),
+    "sql": tuple(SQL_WORKLOADS),
     "table": tuple(TABLE_WORKLOADS),
     "history": tuple(HISTORY_WORKLOADS),
     "bucket": tuple(BUCKET_WORKLOADS),
@@ -216,9 +222,9 @@ def _builders(
     suite: str, ending: ExitStack, *, quick: bool, growth: bool
 ) -> Mapping[str, BuildHere]:
     """Return what makes each workload in a directory; what they share ends with the stack."""
-    if suite in {"log", "iceberg"}:
+    plain = {"log": WORKLOADS, "iceberg": ICEBERG_WORKLOADS, "sql": SQL_WORKLOADS}.get(suite)
+    if plain is not None:
         scale = QUICK if quick else FULL
-        plain = WORKLOADS if suite == "log" else ICEBERG_WORKLOADS
         return {name: partial(build, scale) for name, build in plain.items()}
     few, many = _ROWS.get(suite, (QUICK_ROWS, FULL_ROWS))
     if suite == "spark" and growth:

@@ -62,7 +62,7 @@ def test_completion_shows_what_programs_use_and_nothing_else() -> None:
 TABLE_SURFACE = {
     "writing": "put upsert apply last_batch put_if_absent compare_and_put delete delete_many "
     "delete_where transaction",
-    "reading": "get get_many scan snapshot at changes follow",
+    "reading": "get get_many scan snapshot at changes follow dataset sql",
     "history": "history files stats leases consumers drop_consumer tag remove_tag rollback",
     "definition": "evolve set_properties iceberg_metadata name table_id uuid location properties "
     "format_version retention version schema primary_key spec sort_order",

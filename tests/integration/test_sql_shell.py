@@ -96,11 +96,11 @@ def _take_terminal() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Path:
     with neve.open(tmp_path / "lake") as lake:
         lake.sql("create table shop.orders (id bigint primary key, customer text, amount double)")
         lake.sql("insert into shop.orders values (1, 'ada', 9.5), (2, 'bob', 2)")
-    yield tmp_path
+    return tmp_path
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def test_the_tables_have_dead_rows_and_rows_in_memory(lake: neve.Lake) -> None:
     with lake.table("tpch.lineitem") as table:
         stats = table.stats()
         assert stats.memtable_rows > 0
-        assert sum(table.files().column("deleted_count").to_pylist()) > 0
+        assert sum(row["deleted_count"] for row in table.files().to_pylist()) > 0
 
 
 def test_the_files_are_what_was_loaded(rows: dict[str, pa.Table], tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ def statement(made: random.Random) -> str:
     if kind == 2:
         return f"delete from shop.rows where {condition(made)}"
     if kind == 3:
-        return f"delete from shop.rows r using shop.other o where r.k = o.k and {condition(made, 'r.')}"
+        asked = condition(made, "r.")
+        return f"delete from shop.rows r using shop.other o where r.k = o.k and {asked}"
     if kind in (4, 5):
         assigned = ", ".join(f"{each} = {value(made, each)}" for each in sets)
         return f"update shop.rows set {assigned} where {condition(made)}"
@@ -125,7 +126,7 @@ def merge(made: random.Random) -> str:
     return f"merge into shop.rows t using {source} on {on} {' '.join(clauses)}"
 
 
-def state(rows: list[tuple[object, ...]]) -> list[str]:
+def state(rows: list[dict[str, object]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
@@ -171,7 +172,8 @@ def test_random_statements_leave_what_duckdb_leaves(lake: neve.Lake, scoreboard:
 def test_a_merge_without_its_whole_key_finds_the_same_rows(lake: neve.Lake) -> None:
     text = (
         "merge into a.b t using s on t.name = s.name "
-        "when matched then update set n = s.n when not matched then insert values (s.id, s.name, s.n)"
+        "when matched then update set n = s.n "
+        "when not matched then insert values (s.id, s.name, s.n)"
     )
     source = pa.table({"id": [9, 10], "name": ["y", "z"], "n": [90, 100]})
     lake.sql("create table a.b (id bigint primary key, name varchar, n bigint)")

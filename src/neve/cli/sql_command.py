@@ -26,6 +26,7 @@ from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, 
 from neve.cli.sql_shell import SqlShell
 from neve.errors import InvalidArgument, SchemaMismatch, Unavailable
 from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json
 from neve.model.arrow_types import normalize_type
 from neve.model.display import counted
 from neve.sql.parser import split
@@ -140,8 +141,8 @@ class ResultPrinter:
         if self.form is RowForm.TABLE:
             self.draw(rows, Page())
             return
-        facts = {"statement": result.statement, "count": result.count}
-        write_rows(self.form, rows.schema, rows.to_batches(), path=path, facts={**facts})
+        facts: dict[str, Json] = {"statement": result.statement, "count": result.count}
+        write_rows(self.form, rows.schema, rows.to_batches(), path=path, facts=facts)
 
     def draw(self, rows: pa.Table, page: Page) -> None:
         """Draw rows for people."""
@@ -163,7 +164,7 @@ def changed_words(result: SqlResult) -> str:
 def presentable(rows: pa.Table) -> pa.Table:
     """Return rows whose types have a form to be shown; others become text."""
     fields: list[pa.Field[pa.DataType]] = []
-    columns: list[pa.ChunkedArray] = []
+    columns: list[pa.ChunkedArray[pa.Scalar[pa.DataType]]] = []
     names: set[str] = set()
     for field, column in zip(rows.schema, rows.columns, strict=True):
         try:

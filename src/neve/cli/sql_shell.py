@@ -5,7 +5,7 @@
     .tables [NAMESPACE]      tables                    .mode table|json|jsonl|csv   form of rows
     .schema TABLE            columns of a table        .output FILE|-               where rows go
     .read FILE               run a file                .timing on|off               seconds of each
-    .wide on|off             do not wrap rows          .pager on|off                page long results
+    .wide on|off             do not wrap rows          .pager on|off                page many rows
     .help                    this list                 .quit                        end, as Ctrl-D
 
 A statement ends with a semicolon, on any line; Ctrl-C drops what was typed. Tab completes commands,

@@ -22,7 +22,7 @@ SQL-6  A column with a merge function is not set by UPDATE: what is written to i
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,6 +55,7 @@ _SOURCE: Final = "neve source"
 _CLAUSE: Final = "neve clause"
 _MATCHED: Final = "neve matched"
 _KEYS_SHOWN: Final = 3
+ArrowColumn: TypeAlias = "pa.ChunkedArray[pa.Scalar[pa.DataType]]"
 
 
 class ChangingTable(Protocol):
@@ -340,7 +341,7 @@ class _Changer:
         """Join the source with the rows it matches; of several clauses the first one counts."""
         alias = quoted(self._target.alias)
         target = self._relation
-        found = self._rows_of_keys(statement, source)
+        found = self._rows_of_keys(statement)
         if found is not None:
             self._relations.add(_FOUND, found)
             target = quoted(_FOUND)
@@ -425,7 +426,7 @@ class _Changer:
             self._refuse_key(values)
         return values
 
-    def _rows_of_keys(self, statement: Merge, source: pa.Table) -> pa.Table | None:
+    def _rows_of_keys(self, statement: Merge) -> pa.Table | None:
         """Return the rows that the source can match, when ON is about the whole key."""
         equal = {name.casefold(): value for name, value in statement.equal_columns}
         if set(equal) != {name.casefold() for name in self._key}:
@@ -509,13 +510,7 @@ class _Changer:
     def _column_types(self) -> dict[str, str]:
         """Return the types of the columns as DuckDB spells them."""
         found = self._relations.rows(f"DESCRIBE {self._relation}")
-        return dict(
-            zip(
-                found.column("column_name").to_pylist(),
-                found.column("column_type").to_pylist(),
-                strict=True,
-            )
-        )
+        return {row["column_name"]: row["column_type"] for row in found.to_pylist()}
 
     # Rows
 
@@ -544,7 +539,8 @@ class _Changer:
         names = names_of(self._key)
         return self._fitted(
             self._plain_rows(
-                f"SELECT * FROM {quoted(_ROWS)} QUALIFY row_number() OVER (PARTITION BY {names}) = 1"
+                f"SELECT * FROM {quoted(_ROWS)} "
+                f"QUALIFY row_number() OVER (PARTITION BY {names}) = 1"
             )
         )
 
@@ -581,7 +577,7 @@ class _Changer:
         return Changed(deleted=counts[0], updated=counts[1], inserted=counts[2])
 
 
-def _fitted_column(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+def _fitted_column(column: ArrowColumn, type_: pa.DataType) -> ArrowColumn:
     if column.type == type_:
         return column
     if isinstance(type_, pa.UuidType):

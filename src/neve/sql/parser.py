@@ -166,7 +166,7 @@ def quoted(name: str) -> str:
 
 
 class _Text:
-    """One statement's text, and what its names stand for."""
+    """One statement's text, and what its names mean."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -239,9 +239,9 @@ class _Text:
                 return self._query(tree)
             case _:
                 pass
-        self._refuse(
-            self._text.split(maxsplit=1)[0].upper(),
-            "Use SELECT, INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP, SHOW, DESCRIBE, "
+        raise InvalidArgument(
+            f"{self._text.split(maxsplit=1)[0].upper()} is not a statement that neve runs",
+            hint="Use SELECT, INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP, SHOW, DESCRIBE, "
             "EXPLAIN, CALL, BEGIN, COMMIT or ROLLBACK",
         )
 
@@ -282,7 +282,7 @@ class _Text:
         return tuple(self._relations.items())
 
     def _tables(self, tree: exp.Expr) -> Iterator[tuple[exp.Table, Relation, str]]:
-        """Find the names of relations, and remember what they stand for."""
+        """Find the names of relations, and remember what they mean."""
         local = {each.alias.casefold() for each in tree.find_all(exp.CTE)}
         for table in list(tree.find_all(exp.Table)):
             relation = self._relation(table)

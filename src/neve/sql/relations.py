@@ -1,4 +1,4 @@
-"""Relations: what the names in a statement stand for, opened for as long as it runs.
+"""Relations: what the names in a statement mean, opened for as long as it runs.
 
 Each table is read as of one moment: by a snapshot of its writer if this process has it open, else
 by a reader beside it, which is kept open for later statements and refreshed for each. Only tables
@@ -50,9 +50,12 @@ class Readers:
         self._lock = Lock()
         self._kept: OrderedDict[str, Table] = OrderedDict()
 
-    def opened(self, name: str, stack: ExitStack) -> Table:
+    def opened(self, asked: TableRelation, stack: ExitStack) -> Table:
         """Return a table that shows what is committed and logged by now; raises NotFound."""
-        table = open_to_read(self._lake, name)
+        try:
+            table = open_to_read(self._lake, asked.table)
+        except NotFound:
+            table = open_to_read(self._lake, found_name(self._lake, asked))
         if not open_table_of(table).is_read_only:
             return stack.enter_context(table)
         with self._lock:
@@ -154,14 +157,20 @@ class RelationSet:
             for scan in log.scans:
                 yield name, scan
 
-    def source(self, table: str) -> ScanSource:
+    def _source(self, asked: TableRelation) -> ScanSource:
         """Return the rows of a table, the same ones whenever a statement asks."""
-        if table not in self._opened and self._transaction is not None:
-            self._opened[table] = TransactionReader(self._transaction.table(table))
-        elif table not in self._opened:
-            opened = self._readers.opened(table, self._stack)
-            self._opened[table] = self._stack.enter_context(opened.snapshot())
-        return self._opened[table]
+        name = asked.table
+        if name in self._opened:
+            return self._opened[name]
+        if self._transaction is not None or self._opened:
+            name = found_name(self._lake, asked)
+        if name not in self._opened and self._transaction is not None:
+            self._opened[name] = TransactionReader(self._transaction.table(name))
+        elif name not in self._opened:
+            opened = self._readers.opened(asked, self._stack)
+            name = opened.name
+            self._opened[name] = self._stack.enter_context(opened.snapshot())
+        return self._opened[name]
 
     def _may_try_again(self, error: NeveError) -> bool:
         """Stop pushing filters where one was inexact; raise what a scan raised."""
@@ -196,14 +205,14 @@ class RelationSet:
     def _found(self, relation: Relation) -> ScanSource | pa.Table | None:
         match relation:
             case TableRelation(version=None, timestamp=None):
-                return self.source(found_name(self._lake, relation))
+                return self._source(relation)
             case TableRelation(version=version, timestamp=timestamp):
-                opened = self._readers.opened(found_name(self._lake, relation), self._stack)
+                opened = self._readers.opened(relation, self._stack)
                 old = opened.at(version=version, timestamp=timestamp)
                 return self._stack.enter_context(old)
             case ChangesRelation(table=table, since=since, until=until):
-                name = found_name(self._lake, TableRelation(table=table))
-                return self._readers.opened(name, self._stack).changes(since, until).read_all()
+                opened = self._readers.opened(TableRelation(table=table), self._stack)
+                return opened.changes(since, until).read_all()
             case NamedRelation(name=name):
                 return self._named(name)
 
@@ -211,7 +220,7 @@ class RelationSet:
         folded = name.casefold()
         if folded == THIS and self._this is not None:
             if self._this.name in self._opened or self._transaction is not None:
-                return self.source(self._this.name)
+                return self._source(TableRelation(table=self._this.name))
             return self._stack.enter_context(self._this.snapshot())
         if folded in SYSTEM_TABLES:
             return self._lake.system_table(folded)

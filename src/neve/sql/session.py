@@ -13,8 +13,8 @@ SQL-8  Definitions and CALL are not part of transactions, and are refused inside
 SQL-9  A session that ends rolls back what was not committed.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from threading import Lock
 from types import TracebackType
 from typing import Final, Self
@@ -174,7 +174,7 @@ class Session:
         name = self._this.name if is_this and self._this else found_name(lake, statement.target)
         with ExitStack() as stack:
             if self._transaction is not None:
-                stack.push(self._end_when_failed)
+                stack.enter_context(self._ended_when_failed(self._transaction))
                 changing = self._transaction.table(name)
             else:
                 table = stack.enter_context(lake.table(name))
@@ -195,16 +195,15 @@ class Session:
             relations.register(rows.relations)
             return change_rows(statement, table, relations, params)
 
-    def _end_when_failed(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is not None and self._transaction is not None:
-            self._transaction.rollback()
+    @contextmanager
+    def _ended_when_failed(self, transaction: LakeTransaction) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            transaction.rollback()
             if not self._is_callers:
                 self._transaction = None
+            raise
 
     def _control(self, statement: Control) -> SqlResult:
         if self._is_callers:

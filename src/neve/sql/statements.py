@@ -1,17 +1,17 @@
-"""Statements of SQL as values: what the text asks for, whoever runs it.
+"""Statements of SQL as values: what a text asks for, for any engine.
 
     Statement
     ├── Query                                    rows
     ├── Insert, Update, Delete, Merge            changes of rows, each one transaction
     ├── CreateTable, AlterTable, DropTable,      definitions
     │   CreateNamespace, DropNamespace
-    ├── Show, Describe, Explain                  what there is
+    ├── Show, Explain                            what there is, and how a query runs
     ├── Call                                     maintenance
-    └── Begin, Commit, Rollback
+    └── Control                                  BEGIN, COMMIT, ROLLBACK
 
 Expressions and queries inside of a statement stay text, in DuckDB's dialect. Tables of the lake
-have one quoted name each in this text, and `relations` says what that name stands for, so the text
-runs wherever those names are known. Nothing here depends on the parser or on an engine.
+have one quoted name each in this text, and `relations` says what that name means, so the text
+wherever those names are known. Nothing here depends on the parser or on an engine.
 """
 
 from dataclasses import dataclass, field
@@ -57,8 +57,6 @@ class Query:
 
     text: str
     relations: Relations = ()
-    is_wrapped: bool = False
-    """Whether it is DESCRIBE or SUMMARIZE of a query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +203,7 @@ class AlterAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """A change of a definition: what, of which column, to what."""
+    """A change of a definition: what is done to a column, and its new state."""
 
     action: AlterAction
     column: str = ""

@@ -11,19 +11,17 @@ import neve
 from neve import InvalidArgument, NotFound
 from neve.storage.memory_store import forget_memory_stores
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("customer", pa.string()),
-        pa.field("amount", pa.float64()),
-    ]
-)
+FIELDS: list[pa.Field[pa.DataType]] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("customer", pa.string()),
+    pa.field("amount", pa.float64()),
+]
 
 
 @pytest.fixture
 def lake() -> Iterator[neve.Lake]:
     with neve.open("memory://sql-queries") as lake:
-        orders = lake.create_table("shop.orders", SCHEMA, primary_key=["id"])
+        orders = lake.create_table("shop.orders", pa.schema(FIELDS), primary_key=["id"])
         orders.upsert([{"id": n, "customer": f"c{n % 3}", "amount": float(n)} for n in range(10)])
         orders.flush()
         orders.put({"id": 3, "customer": "ada", "amount": 99.0})  # not flushed

@@ -26,6 +26,7 @@ class DelayingProxy:
         self._counts = dict.fromkeys(delays_ms, 0)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._servers: list[asyncio.Server] = []
         self.ports: dict[int, int] = {}
         """Where each delay is, in milliseconds."""
 
@@ -37,16 +38,29 @@ class DelayingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def _listen(self, delay: int) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError, EOFError, ValueError):
-                await self._serve(delay, reader, writer)
-            writer.close()
+            try:
+                with suppress(OSError, EOFError, ValueError):
+                    await self._serve(delay, reader, writer)
+            finally:
+                writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_HEAD_BYTES_MAX)
+        self._servers.append(server)
         port: int = server.sockets[0].getsockname()[1]
         return port
 

@@ -57,7 +57,7 @@ from neve.observability.metrics import (
     FLUSHED_ROWS,
     FLUSHES,
 )
-from neve.storage.object_store import LockHandle
+from neve.storage.object_store import CountsRequests, LockHandle
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
 from neve.wal.batch_codec import EncodedChanges
@@ -66,6 +66,8 @@ from neve.wal.log_options import SyncPolicy
 logger = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS: Final = 1.0
+# In a bucket each look for commits of others is paid for.
+_LOOK_SECONDS: Final = 10.0
 _EXPIRE_AFTER_SECONDS: Final = 60.0
 
 
@@ -120,6 +122,7 @@ class LiveWriter:
         # Safe on their own: each is replaced whole.
         self.path = self._path_of(current.view.context, claim.spec_id)
         self._unflushed_since: float | None = None
+        self._look_at = 0.0
         self._expired_at: float | None = None
         self._is_expiry_due = False
         self._is_roll_due = False  # a full memtable could not be rolled: the next write tries again
@@ -439,12 +442,19 @@ class LiveWriter:
     def refresh(self) -> None:
         """Show the commits of others; rows that are not flushed stay newer than those."""
         snapshot = self._parts.versions.snapshot_latest()
+        self._looked()
         self._check_head(snapshot)
         self._show(snapshot)
 
+    def _looked(self) -> None:
+        """Put off the next look at the head, which was just read; on a disk it costs nothing."""
+        if isinstance(self._parts.objects, CountsRequests):
+            self._look_at = self._parts.clock.monotonic() + _LOOK_SECONDS
+
     def refresh_once(self) -> bool:
-        """Look for commits of others; always returns False."""
-        self.refresh()
+        """Look for commits of others, if that is due; always returns False."""
+        if self._parts.clock.monotonic() >= self._look_at:
+            self.refresh()
         return False
 
     def sync_once(self) -> bool:
@@ -514,6 +524,7 @@ class LiveWriter:
 
     def install(self, committed: Committed, *, flushed: Memtable | None = None) -> None:
         """Show a commit, and remove the memtable that it flushed in the same step."""
+        self._looked()
         self._show(committed.snapshot, flushed=flushed, is_own=True)
 
     def _show(

@@ -202,7 +202,7 @@ class IcebergPublisher:
         for _ in range(_ROUNDS):  # in each except the last, another publisher was first
             known = self._published
             last, payload = (known.number, known.payload) if known else self._folder.newest()
-            session = self._newest_after(known)  # ICEBERG-3
+            session = self._newest_after(known, is_checked=is_checked)  # ICEBERG-3
             # A process that changes a property publishes it: then the next document exists, and the
             # properties are read again. They are read now and then in case that it could not.
             is_next = known is not None and known.number % _COLLECT_EVERY != 0
@@ -231,16 +231,14 @@ class IcebergPublisher:
             hint=Wording(Phrase.PUBLISH_AGAIN),
         )
 
-    def _newest_after(self, known: _Published | None) -> ReadSession:
-        """Return a state that is newer than the document of this process.
+    def _newest_after(self, known: _Published | None, *, is_checked: bool) -> ReadSession:
+        """Return a state that is not older than the document of this process.
 
-        After its own commit the process knows one, and need not ask for a newer one.
+        After its own commit the process knows one, and need not ask for a newer one: other
+        processes publish their commits.
         """
         store = self._versions.store
-        session = store.read_known() if known is not None else store.read()
-        if known is not None and self._versions.head_in(session).current_version <= known.version:
-            return store.read()
-        return session
+        return store.read() if known is None or is_checked else store.read_known()
 
     def _understood(
         self,

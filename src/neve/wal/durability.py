@@ -114,24 +114,26 @@ class LogMark:
         )
         return payload + _CHECKSUM.pack(google_crc32c.value(payload))
 
-    def write(self, store: ObjectStore, path: str) -> None:
+    def write(self, store: ObjectStore, path: str, *, tag: str | None = None) -> str:
         """Replace the mark, unless that of a later writer is there; raises Fenced.
 
-        A lock keeps an earlier writer from coming late; in a bucket the condition does.
+        A lock keeps an earlier writer from coming late; in a bucket the condition does. Returns the
+        tag of the mark. With the `tag` of its last one, a writer need not read it first.
         """
+        payload = self.encode()
         if not isinstance(store, BucketLogs):
-            store.put(path, self.encode())
-            return
-        is_written = False
-        while not is_written:
+            return store.put(path, payload)
+        written = None if tag is None else store.put_if_match(path, payload, tag=tag)
+        while written is None:
             try:
                 found = store.get(path)
             except NotFound:
-                is_written = store.put_if_absent(path, self.encode()) is not None
+                written = store.put_if_absent(path, payload)
                 continue
             if LogMark.decode(found.payload, path=path).epoch > self.epoch:
                 raise Fenced("the log of a later writer is marked", path=path)
-            is_written = store.put_if_match(path, self.encode(), tag=found.tag) is not None
+            written = store.put_if_match(path, payload, tag=found.tag)
+        return written
 
     @classmethod
     def decode(cls, payload: bytes, *, path: str) -> "LogMark":

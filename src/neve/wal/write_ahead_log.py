@@ -165,6 +165,7 @@ class WriteAheadLog:
         self._nonce: int | None = None
         self._first_sequence = next_sequence
         self._is_mark_due = self._is_reserved = False
+        self._mark_tag: str | None = None
         self._synced_at = self._clock.monotonic()
         self._adopt(older_logs)
         self._active = self._begin_first_log(next_log_number)
@@ -720,7 +721,8 @@ class WriteAheadLog:
             owned_from=self._owned_from,
             is_closed=is_closed,
         )
-        mark.write(self._logs, self._owner.mark_path)
+        tag, self._mark_tag = self._mark_tag, None  # not known when this fails
+        self._mark_tag = mark.write(self._logs, self._owner.mark_path, tag=tag)
         self._is_mark_due = False
 
     def _adopt(self, older_logs: Sequence[LogFile]) -> None:

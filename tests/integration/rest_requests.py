@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import neve
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
 
 SCHEMA = pa.schema(
     [

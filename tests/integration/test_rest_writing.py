@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 import neve
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
 from neve.testing.simulated_clock import SimulatedClock
 from tests.integration.rest_requests import (
     SCHEMA,

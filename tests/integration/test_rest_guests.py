@@ -15,13 +15,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 import neve
 from neve.catalog.running_server import RunningServer
 from neve.catalog.served_lake import ServedLake
-from tests.integration.rest_requests import Client, make_orders, served
+from tests.integration.rest_requests import Client, make_orders, schema_of, served
 
 Served = tuple[neve.Lake, Client, RunningServer]
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True), NestedField(2, "city", StringType())
 )
-ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+ROWS = schema_of(pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()))
 
 
 @pytest.fixture

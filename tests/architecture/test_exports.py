@@ -69,7 +69,8 @@ TABLE_SURFACE = {
     "maintenance": "flush compact expire collect_garbage verify recovery refresh close",
 }
 LAKE_SURFACE = {
-    "namespaces": "list_namespaces namespace_properties create_namespace drop_namespace",
+    "namespaces": "list_namespaces namespace_properties create_namespace drop_namespace "
+    "set_namespace_properties",
     "tables": "list_tables table_exists table load_table table_meta create_table register_table "
     "rename_table drop_table purge_table bulk transaction retry",
     "SQL": "sql sql_session",

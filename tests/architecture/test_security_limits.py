@@ -8,9 +8,11 @@ import pytest
 
 from neve.catalog import known_properties, table_name
 from neve.inspect import decoder_process
+from neve.jobs import foreign_commit
 from neve.manifest import documents as frame
 from neve.manifest import json_document, leases, mrub, state
 from neve.model import arrow_types, schema_json
+from neve.server import http_app
 from neve.storage import cloud_store, local_store, table_paths
 from neve.wal import record_format
 
@@ -30,6 +32,8 @@ LIMITS: Final = {
     "a table's full name": (table_name.NAME_BYTES_MAX, table_name.NAME_PARTS_MAX),
     "a path in a store": (table_paths.PATH_BYTES_MAX, table_paths.SEGMENT_BYTES_MAX),
     "transactions a store remembers": (state.RECENT_TRANSACTIONS_MAX,),
+    "the body of a request": (http_app.ServerLimits().body_bytes,),
+    "the files that a commit of another engine adds": (foreign_commit.FOREIGN_BYTES_MAX,),
     "decoding a file of others": (decoder_process.MEMORY_BYTES,),
     "the time of a lease": (leases.LEASE_SECONDS_MAX,),
 }

@@ -11,14 +11,17 @@ from typing import Any
 import pyarrow as pa
 
 import neve
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("amount", pa.float64()),
-    ]
+
+def schema_of(*fields: "pa.Field[Any]") -> pa.Schema:
+    return pa.schema(fields)
+
+
+SCHEMA = schema_of(
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("city", pa.string()),
+    pa.field("amount", pa.float64()),
 )
 
 

@@ -13,14 +13,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 import neve
-from neve.catalog.lake import RunningServer
-from tests.integration.rest_requests import Client, make_orders, served
+from neve.catalog.running_server import RunningServer
+from neve.catalog.served_lake import ServedLake
+from tests.integration.rest_requests import Client, make_orders, schema_of, served
 
 Served = tuple[neve.Lake, Client, RunningServer]
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True), NestedField(2, "city", StringType())
 )
-ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+ROWS = schema_of(pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()))
 
 
 @pytest.fixture
@@ -180,14 +181,14 @@ def test_a_guest_is_adopted_as_a_table_with_a_key(world: Served) -> None:
 
 def test_a_lake_with_guests_is_refused_by_an_older_neve(world: Served) -> None:
     lake, _, server = world
-    before = lake.names()
+    before = ServedLake(lake).names()
     make_guest(RestCatalog("lake", uri=server.url))
-    guests = lake.names()
+    guests = ServedLake(lake).names()
 
     assert b'"format":1' in before.encode()
     assert b'"format":2' in guests.encode()
     lake.guests.drop("shop.clicks")
-    assert b'"format":1' in lake.names().encode()
+    assert b'"format":1' in ServedLake(lake).names().encode()
 
 
 def test_pyiceberg_uses_a_lake_without_a_server(tmp_path: Path) -> None:

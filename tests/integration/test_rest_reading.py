@@ -11,7 +11,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 import neve
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
+from neve.catalog.served_lake import ServedLake
 from tests.integration.rest_requests import Client, make_orders, served
 
 Served = tuple[neve.Lake, Client, RunningServer]
@@ -217,13 +218,13 @@ def test_bad_input_is_refused_and_changes_nothing(
 ) -> None:
     lake, client, _ = world
     table = make_orders(lake)
-    before = (lake.names(), table.version)
+    before = (ServedLake(lake).names(), table.version)
 
     refused = client.send(method, path, body or None)
 
     assert refused.error == (400, "BadRequestException")
     assert "Traceback" not in json.dumps(refused.json)
-    assert (lake.names(), table.refresh().version) == before
+    assert (ServedLake(lake).names(), table.refresh().version) == before
 
 
 def test_locations_outside_of_the_lake_are_refused(world: Served, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 import neve
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
 from neve.observability.prometheus import PrometheusRecorder
 from tests.integration.rest_requests import Client, make_orders, orders, served
 

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 import neve
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
 from neve.testing.simulated_clock import SimulatedClock
 from tests.integration.rest_requests import (
     SCHEMA,
@@ -21,6 +21,7 @@ from tests.integration.rest_requests import (
     cities,
     make_orders,
     orders,
+    schema_of,
     served,
 )
 
@@ -116,7 +117,7 @@ def test_deletes_and_overwrites_change_only_what_they_say(world: Served) -> None
     assert (cities(table)[0], cities(table)[501]) == ("up", "y")
     catalog.load_table("shop.orders").overwrite(orders({1: "only"}))
     assert cities(table) == {1: "only"}
-    assert table.verify(independent=True)
+    table.verify(independent=True)
 
 
 def commit_of(server: RunningServer, rows: pa.Table, **options: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -202,7 +203,7 @@ def test_unflushed_rows_of_the_live_writer_come_later(world: Served) -> None:
 
 def test_order_and_merge_functions_of_the_table_are_respected(world: Served) -> None:
     lake, _, server = world
-    schema = pa.schema([*SCHEMA, pa.field("lsn", pa.int64())])
+    schema = schema_of(*SCHEMA, pa.field("lsn", pa.int64()))
     table = lake.create_table(
         "shop.orders",
         schema,
@@ -250,13 +251,11 @@ def test_schema_partitions_and_properties_change_through_the_client(world: Serve
         tx.set_properties({"owner": "anna"})
     theirs.append(
         pa.Table.from_pylist([{"id": 70, "town": "x", "amount": 1.0, "note": "n"}]).cast(
-            pa.schema(
-                [
-                    pa.field("id", pa.int64(), nullable=False),
-                    ("town", pa.string()),
-                    ("amount", pa.float64()),
-                    ("note", pa.string()),
-                ]
+            schema_of(
+                pa.field("id", pa.int64(), nullable=False),
+                pa.field("town", pa.string()),
+                pa.field("amount", pa.float64()),
+                pa.field("note", pa.string()),
             )
         )
     )
@@ -309,7 +308,7 @@ def test_a_property_makes_a_table_with_a_primary_key(world: Served) -> None:
     catalog = catalog_of(server)
     catalog.create_namespace("shop")
     theirs = catalog.create_table("shop.orders", KEYED, properties={"neve.primary-key": "id"})
-    rows = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+    rows = schema_of(pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()))
 
     theirs.append(pa.Table.from_pylist([{"id": 1, "city": "a"}], schema=rows))
     theirs = catalog.load_table("shop.orders")
@@ -334,7 +333,7 @@ def test_a_staged_table_is_created_with_its_first_rows_or_not_at_all(world: Serv
     lake, _, server = world
     catalog = catalog_of(server)
     catalog.create_namespace("shop")
-    rows = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+    rows = schema_of(pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()))
     properties = {"neve.primary-key": "id"}
 
     with catalog.create_table_transaction("shop.orders", KEYED, properties=properties) as tx:

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 import neve
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
 from tests.integration.rest_requests import cities, make_orders, orders
 from tests.interop.java_iceberg import JavaIceberg
 

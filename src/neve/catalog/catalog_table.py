@@ -55,7 +55,7 @@ from neve.model.suggestions import similar_name_hint
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
-from neve.table.table_context import PublishedLineage
+from neve.table.table_context import PublishedLineage, TableParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +277,16 @@ class CatalogTable(KeptInProcess):
 
     def publish_committed(self) -> None:
         """Publish what was just committed to other engines; raises NotPublished."""
-        parts = self.stored.parts(
+        CommitPublishing(self.job_parts()).publish_committed(self.version)
+
+    def job_parts(self) -> TableParts:
+        """Return the parts of the table for work beside its live writer."""
+        return self.stored.parts(
             self.properties,
             recorder=self._stores.recorder,
             listener=self._stores.listener,
             is_published=True,
         )
-        CommitPublishing(parts).publish_committed(self.version)
 
     # What changes it
 

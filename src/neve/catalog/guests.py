@@ -27,7 +27,6 @@ from neve.iceberg.guest_metadata import (
     scan_rows,
 )
 from neve.model.schema_json import JsonObject
-from neve.storage.clock import Clock
 from neve.storage.object_store import ObjectStore, plain_location
 from neve.storage.table_paths import check_path
 
@@ -83,7 +82,6 @@ class Guests:
         self._stores = stores
         self._entries = stores.entries
         self.objects: ObjectStore = stores.objects
-        self.clock: Clock = stores.clock
 
     def names(self, namespace: str | None = None) -> list[str]:
         """Return the dotted names of the guests in a namespace, or of all, ascending."""

@@ -18,17 +18,22 @@ from functools import partial
 from importlib import import_module
 from os import PathLike, fspath
 from types import TracebackType
+<<<<<<< HEAD
 from typing import Final, Protocol, Self, TypeVar
+=======
+from typing import Final, Self
+>>>>>>> w-rest
 from uuid import UUID
 
 import pyarrow as pa
 
-from neve.catalog.catalog_state import CatalogState, is_table_id
+from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.guests import Guests, GuestTable
 from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
+from neve.catalog.running_server import RunningServer
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.sql_door import Frame, MakeSqlEngine, Parameters, SqlResult, SqlSession
 from neve.catalog.stored_table import TableState
@@ -64,7 +69,6 @@ from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.object_store import ObjectStore, RequestCount, requests_of
 from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
 from neve.storage.own_process import KeptInProcess
-from neve.table.table_context import TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -277,16 +281,7 @@ class Lake(KeptInProcess):
         table = self.load_table(name)
         application = application_of(app_id, batch)
         identity = JobIdentity(job_id=job_id, application=application)
-        return BulkJob(self.parts_of(table), identity, upkeep=upkeep)
-
-    def parts_of(self, table: CatalogTable) -> TableParts:
-        """Return the parts of a table for a job beside its live writer."""
-        return table.stored.parts(
-            table.properties,
-            recorder=self._stores.recorder,
-            listener=self._stores.listener,
-            is_published=True,
-        )
+        return BulkJob(table.job_parts(), identity, upkeep=upkeep)
 
     def transaction(self, isolation: IsolationName = "snapshot") -> LakeTransaction:
         """Begin a transaction over tables: `with lake.transaction() as tx: tx.table("a.b").put(…)`.
@@ -333,16 +328,6 @@ class Lake(KeptInProcess):
         """Return a table's definition, history and files, without opening its rows."""
         meta, state = self._find(name)
         return CatalogTable(self._stores, self._settlement, meta, state)
-
-    def revision(self, name: str) -> tuple[object, ...]:
-        """Return a value that differs whenever what other engines see of a table may differ.
-
-        It is much cheaper than loading the table; raises NotFound.
-        """
-        self._stores.check_open()
-        meta = self._entries.meta(str(TableName.parse(name)))
-        session = self._stores.stored_table(meta.table_id).store.read()
-        return meta.table_id, session.segment, tuple(sorted(meta.properties.items()))
 
     def table_meta(self, name: str) -> TableMeta:
         """Return the definition of a table; raises NotFound."""
@@ -522,15 +507,6 @@ class Lake(KeptInProcess):
 
     # Guests and other engines
 
-    def names(self) -> CatalogState:
-        """Return all names of the lake as of one moment: namespaces, tables and guests."""
-        self._stores.check_open()
-        return self._entries.state()
-
-    def new_uuid(self) -> UUID:
-        """Return an id for a new table."""
-        return self._stores.ids.uuid()
-
     @property
     def guests(self) -> Guests:
         """The plain Iceberg tables of the lake, which have no key."""
@@ -584,7 +560,7 @@ class Lake(KeptInProcess):
         body_seconds: float | None = None,
         concurrency: int | None = None,
         recorder: PrometheusRecorder | None = None,
-    ) -> "RunningServer":
+    ) -> RunningServer:
         """Serve the lake as an Iceberg REST catalog, in a thread of this process.
 
         Returns a handle with `url` and `close`, which is a context manager. Needs the extra
@@ -690,12 +666,6 @@ class Lake(KeptInProcess):
             )
         )
 
-    def make_table(self, definition: TableRequest, table_uuid: UUID) -> CatalogTable:
-        """Make a table that another engine asked for, with the identity that it knows."""
-        self._stores.check_writable()
-        meta, state = self._create(definition, table_uuid)
-        return CatalogTable(self._stores, self._settlement, meta, state)
-
     def _create(
         self, definition: TableRequest, table_uuid: UUID | None = None
     ) -> tuple[TableMeta, TableState]:
@@ -781,6 +751,7 @@ class Lake(KeptInProcess):
             yield ListedTable(meta=current, stored=stored, state=state)
 
 
+<<<<<<< HEAD
 def open_to_read(lake: Lake, name: str) -> Table:
     """Open a table to read it: its writer's rows if this process writes it, else beside it.
 
@@ -817,6 +788,8 @@ class RunningServer(Protocol):
     ) -> None: ...
 
 
+=======
+>>>>>>> w-rest
 def open_lake(
     location: str | PathLike[str],
     *,

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from neve.catalog.lake import RunningServer
+from neve.catalog.running_server import RunningServer
 from neve.cli.commands import DocumentedCommand
 from neve.cli.options import ByteSize, WholeNumber, on_a_lake, open_lake, pairs_of
 from neve.errors import InvalidArgument

@@ -132,7 +132,7 @@ class ForeignCommit:
         self._appends = appends
 
     def find_committed(self) -> BulkOutcome | None:
-        """Return the outcome if this commit was made already, whoever asked for it."""
+        """Return the outcome if this commit was made already."""
         return self._committer.find_committed(self._identity)
 
     def commit(self, snapshots: Sequence[ForeignSnapshot], *, base_version: int) -> BulkOutcome:

@@ -104,7 +104,7 @@ class CatalogApp:
         `client_config` is returned with each table: what clients need to reach a bucket.
         """
         self._catalog = LakeCatalog(lake, client_config=client_config)
-        self._clock = lake.guests.clock
+        self._clock = self._catalog.inside.clock
         self._tokens = tokens
         self._limits = limits or ServerLimits()
         self.recorder = recorder or PrometheusRecorder()
@@ -274,7 +274,7 @@ class CatalogApp:
 
     def _readiness(self) -> Answer:
         try:
-            self._catalog.lake.names()
+            self._catalog.inside.names()
         except NeveError:
             logger.warning("not ready location=%s", self._catalog.lake.location)
             return Answer(

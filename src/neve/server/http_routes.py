@@ -106,7 +106,7 @@ class Route:
     handle: Handler
     access: Access = "read"
     is_listed: bool = True
-    """Whether the configuration tells clients about it."""
+    """Whether the configuration lists it for clients."""
     missing: str = NO_TABLE
     """Type of the error for a thing that does not exist."""
 

@@ -41,7 +41,7 @@ class Tls:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn in any thread: it tells when it has started, and handles no signals."""
+    """uvicorn in any thread: it reports that it has started, and handles no signals."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -14,6 +14,7 @@ from typing import Final
 
 from neve.catalog.guests import GuestTable
 from neve.catalog.lake import Lake
+from neve.catalog.served_lake import ServedLake
 from neve.errors import CatalogConflict, InvalidArgument, NeveError, NotFound
 from neve.iceberg.guest_metadata import changed_document, new_document
 from neve.model.schema_json import Json, JsonObject
@@ -81,8 +82,9 @@ class LakeCatalog:
     def __init__(self, lake: Lake, *, client_config: Mapping[str, str] | None = None) -> None:
         """Begin; `client_config` is returned with each table, such as the endpoint of a bucket."""
         self.lake = lake
+        self.inside = ServedLake(lake)
         self._served = ServedTables(lake.guests, client_config or {})
-        self._commits = TableCommits(lake, self._served)
+        self._commits = TableCommits(self.inside, self._served)
 
     # Namespaces
 
@@ -154,20 +156,20 @@ class LakeCatalog:
 
     def table_exists(self, ref: TableRef) -> bool:
         """Return whether there is a table or a guest of this name."""
-        state = self.lake.names()
+        state = self.inside.names()
         return ref.dotted in state.tables or ref.dotted in state.guests
 
     def load_table(self, ref: TableRef, *, only_refs: bool = False) -> ServedTable:
         """Return a table with its metadata, the newest commit included."""
         name = ref.dotted
         try:
-            revision = self.lake.revision(name)
+            revision = self.inside.revision(name)
             found = self._served.find(revision, only_refs=only_refs)
             if found is not None:
                 return found
             table = self.lake.load_table(name)
         except NotFound as error:
-            if name in self.lake.names().guests:
+            if name in self.inside.names().guests:
                 return self._served.of_guest(self._guest(name), only_refs=only_refs)
             raise _no_table(error) from error
         return self._served.of_table(table, revision, only_refs=only_refs)
@@ -183,7 +185,7 @@ class LakeCatalog:
         location = request.get("location")
         if key is None and isinstance(location, str) and location:
             place = location.rstrip("/")
-        table_uuid = str(self.lake.new_uuid())
+        table_uuid = str(self.inside.new_uuid())
         document = new_document(
             request, location=place, table_uuid=table_uuid, properties=properties
         )
@@ -191,7 +193,7 @@ class LakeCatalog:
             return self._served.staged(document)
         if key is None:
             return self._served.of_guest(self.lake.guests.create(ref.dotted, document)).body
-        table_from_document(self.lake, ref.dotted, json.loads(document), key)
+        table_from_document(self.inside, ref.dotted, json.loads(document), key)
         return self.load_table(ref).body
 
     def register_table(self, namespace: Namespace, request: Mapping[str, Json]) -> ServedTable:
@@ -205,7 +207,7 @@ class LakeCatalog:
                 "the metadata is not that of a guest table of the lake; "
                 "lake.register registers tables elsewhere"
             )
-        if request.get("overwrite") is True and ref.dotted in self.lake.names().guests:
+        if request.get("overwrite") is True and ref.dotted in self.inside.names().guests:
             self.lake.guests.drop(ref.dotted)
         self._refuse_taken(ref)
         return self._served.of_guest(self.lake.guests.register(ref.dotted, location))
@@ -213,7 +215,7 @@ class LakeCatalog:
     def drop_table(self, ref: TableRef, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files."""
         try:
-            if ref.dotted in self.lake.names().guests:
+            if ref.dotted in self.inside.names().guests:
                 self.lake.guests.drop(ref.dotted, purge=purge)
             else:
                 self.lake.drop_table(ref.dotted, purge=purge)
@@ -224,7 +226,7 @@ class LakeCatalog:
         """Rename a table; the namespace of the new name must exist."""
         self.namespace_properties(target.namespace)
         try:
-            if source.dotted in self.lake.names().guests:
+            if source.dotted in self.inside.names().guests:
                 self.lake.guests.rename(source.dotted, target.dotted)
             else:
                 self.lake.rename_table(source.dotted, target.dotted)
@@ -241,7 +243,7 @@ class LakeCatalog:
         try:
             table = self.lake.load_table(name)
         except NotFound as error:
-            if name not in self.lake.names().guests:
+            if name not in self.inside.names().guests:
                 raise _no_table(error) from error
         else:
             return self._commits.commit(table, change.requirements, change.updates)
@@ -252,7 +254,7 @@ class LakeCatalog:
         names = [change.ref.dotted for change in changes]
         if len(set(names)) < len(names):
             raise bad_request("a table occurs twice in one transaction")
-        state = self.lake.names()
+        state = self.inside.names()
         own = [change for change in changes if change.ref.dotted in state.tables]
         creating = [change for change in changes if change.creates]
         if len(changes) == 1:

@@ -21,7 +21,7 @@ from uuid import UUID
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.compatibility import DefinitionChange
 from neve.catalog.known_properties import APPEND, FORMAT_VERSION
-from neve.catalog.lake import Lake
+from neve.catalog.served_lake import ServedLake
 from neve.catalog.table_request import TableRequest
 from neve.errors import Conflict, Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.foreign_snapshots import ReadSnapshot, read_snapshot
@@ -133,15 +133,15 @@ class _Rows:
 class TableCommits:
     """Commits to the tables of one lake; safe for many threads."""
 
-    def __init__(self, lake: Lake, served: ServedTables) -> None:
+    def __init__(self, lake: ServedLake, served: ServedTables) -> None:
         self._lake = lake
         self._served = served
-        self._files = ClientFiles(lake.guests.objects, lake.guests.clock)
+        self._files = ClientFiles(lake.objects, lake.clock)
 
     def new_place(self) -> str:
         """Return a location for the files of a table that is not created yet."""
         path = f"{STAGED}/{self._lake.new_uuid()}"
-        return plain_location(self._lake.location, path)
+        return plain_location(self._lake.lake.location, path)
 
     def commit(
         self,
@@ -197,14 +197,14 @@ class TableCommits:
             return self.commit(table, [], rows, staged=place if is_staged else None)
         except (Conflict, InvalidArgument, NotFound):
             with suppress(NeveError):
-                self._lake.drop_table(name, purge=True)
+                self._lake.lake.drop_table(name, purge=True)
             raise
 
     def find_created(self, name: str, updates: Sequence[JsonObject]) -> ServedTable | None:
         """Return a table that this very commit created, if its answer was lost."""
         if name not in self._lake.names().tables:
             return None
-        table = self._lake.load_table(name)
+        table = self._lake.lake.load_table(name)
         given = [each.get("uuid") for each in updates if each.get("action") == "assign-uuid"]
         if table.uuid not in given:
             return None
@@ -222,7 +222,7 @@ class TableCommits:
         if not isinstance(last, int):
             raise _invalid("a snapshot has an id that is a number")
         return ForeignCommit(
-            self._lake.parts_of(table),
+            table.job_parts(),
             job_id=f"iceberg-{last}",
             locate=self._lake.guests.path_of,
             appends=AppendRule(table.properties.get(APPEND, AppendRule.UPSERT)),
@@ -334,7 +334,7 @@ def key_names(document: Mapping[str, Json], wanted: str | None) -> list[str] | N
 
 
 def table_from_document(
-    lake: Lake, name: str, document: JsonObject, key: Sequence[str]
+    lake: ServedLake, name: str, document: JsonObject, key: Sequence[str]
 ) -> CatalogTable:
     """Create a table of neve with the columns, partitions and properties of a document.
 

@@ -49,6 +49,7 @@ ROW_BYTES: Final = 60
 _FILES: Final = 8
 _CITIES: Final = 1_000
 _RUNS: Final = 8
+_CLASS_PATH: Final = "spark.driver.extraClassPath"
 S3A_JARS: Final = Path(__file__).parents[1] / ".venv-s3a" / "jars"
 
 
@@ -92,11 +93,11 @@ class SparkBench:
         self.peers = SparkPeers(directory / "peers", environment or PeerEnvironment())
         self._work = directory / "work"
         self._is_prepared = False
-        self._running = ExitStack()
+        self.running = ExitStack()
 
     def close(self) -> None:
         """End Spark, the bucket and the peers, and remove every table."""
-        self._running.close()
+        self.running.close()
         self.peers.close()
         if "session" in self.__dict__:
             self.session.stop()
@@ -114,14 +115,14 @@ class SparkBench:
                 "spark.local.dir": str(self.directory / "spark"),
                 "spark.sql.parquet.compression.codec": "zstd",
                 "spark.hadoop.parquet.compression.codec.zstd.level": "1",
-                **({"spark.driver.extraClassPath": f"{S3A_JARS}/*"} if self.has_s3a else {}),
+                **({_CLASS_PATH: f"{S3A_JARS}/*"} if any(S3A_JARS.glob("*.jar")) else {}),
             },
         )
 
     @property
     def has_s3a(self) -> bool:
         """Whether Java can read a bucket itself: `make interop` fetches what that needs."""
-        return any(S3A_JARS.glob("*hadoop-aws-*.jar"))
+        return str(S3A_JARS) in (self.session.conf.get(_CLASS_PATH, "") or "")
 
     # Tables
 
@@ -164,7 +165,7 @@ class SparkBench:
     @cached_property
     def bucket(self) -> tuple[str, dict[str, str]]:
         """The updated table in a bucket: its location and its storage options."""
-        at = self._running.enter_context(seaweedfs())
+        at = self.running.enter_context(seaweedfs())
         location, options = at.location("lake"), at.storage_options(listing="unordered")
         source, target = (
             open_store(str(self.updated)),
@@ -172,15 +173,16 @@ class SparkBench:
         )
         for each in source.list(""):
             target.put(each.path, source.get(each.path).payload)
-        for name, value in {
-            "endpoint": at.endpoint,
-            "endpoint.region": options["region"],
-            "path.style.access": "true",
-            "connection.ssl.enabled": "false",
-            "access.key": at.access_key_id,
-            "secret.key": at.secret_access_key,
-        }.items():
-            self.session.conf.set(f"fs.s3a.{name}", value)
+        if self.has_s3a:
+            for name, value in {
+                "endpoint": at.endpoint,
+                "endpoint.region": options["region"],
+                "path.style.access": "true",
+                "connection.ssl.enabled": "false",
+                "access.key": at.access_key_id,
+                "secret.key": at.secret_access_key,
+            }.items():
+                self.session.conf.set(f"fs.s3a.{name}", value)
         return location, options
 
     @cached_property

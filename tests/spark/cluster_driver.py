@@ -27,7 +27,7 @@ SCHEMA = {"id": int, "v": int, "text": str}
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "512m",
+    "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",

@@ -21,6 +21,7 @@ from neve import spark as ns
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.spark.job_site import TableSite
 from neve.spark.read_plan import TableAddress
+from neve.spark.reading import _way
 from neve.testing.s3_servers import S3Endpoint, seaweedfs
 from tests.spark.bulk_tables import DDL, NAME, SCHEMA
 from tests.spark.spark_rows import Row, rows_of
@@ -97,14 +98,21 @@ def test_reads_go_through_python_and_say_so(
     assert "neve_files" in frame._jdf.queryExecution().toString()
 
 
-def test_without_an_endpoint_spark_is_asked_and_lacks_the_class(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Never sent: planning needs the lake only after the look.
-    monkeypatch.setattr("neve.spark.reading.plan_read", lambda *_, **__: pytest.skip("looked"))
-    with pytest.raises(pytest.skip.Exception):
-        ns.read(spark, "s3://neve-looks/lake", NAME)
-    del tmp_path
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3://looks/lake",
+        "s3a://looks/lake",
+        "gs://looks/lake",
+        "abfss://looks@a.dfs.core.windows.net",
+    ],
+)
+def test_spark_is_asked_whether_it_can_open_a_bucket(spark: SparkSession, place: str) -> None:
+    # Without the classes nothing is sent.
+    way = _way(spark, TableAddress.of(place, NAME), None)
+
+    assert way.through == "Python"
+    assert "ClassNotFound" in way.reason or "No FileSystem" in way.reason
 
 
 def test_a_native_read_of_a_bucket_without_its_classes_is_refused(
@@ -180,6 +188,7 @@ def test_writes_streams_and_upkeep(
         .start()
     )
     query.awaitTermination()
+    assert options["secret_access_key"] not in str(query.recentProgress)
     copied = ns.read(spark, location, copy, storage_options=options)
     assert rows_of(copied) == by_id(model)
 

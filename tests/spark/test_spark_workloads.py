@@ -25,6 +25,7 @@ def bench(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     bench.session = spark  # shared, so it is not closed with the rest
     yield bench
     bench.peers.close()
+    bench.running.close()
 
 
 @pytest.mark.parametrize("name", SPARK_WORKLOADS)

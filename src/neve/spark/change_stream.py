@@ -51,10 +51,10 @@ except ImportError:
     HAS_LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
-        """Stands for a limit."""
+        """A limit, as newer PySpark passes it."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """Stands for no limit."""
+        """No limit."""
 
     class ReadMaxFiles(ReadLimit):  # type: ignore[no-redef]
         """Is never passed."""

@@ -8,12 +8,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INTEROP := .venv-interop
-<<<<<<< HEAD
 S3A := .venv-s3a
-=======
 AZURITE := $(INTEROP)/azurite/node_modules/.bin/azurite-blob
 AZURITE_VERSION := 3.35.0
->>>>>>> w-bk
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
 SECONDS_EACH ?= 1
@@ -130,18 +127,13 @@ torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS box
 	$(BIN)/python -m tests.torture_page "$$NEVE_SCOREBOARD" $$(( $$(date +%s) - $$(cat .scratch/torture-started) )); \
 	exit $$status
 
-<<<<<<< HEAD
-interop: setup $(INTEROP)/.ready .venv-spark35/.ready .venv-spark40/.ready $(S3A)/.tried ## Spark 3.5 with Iceberg's own runtime; neve on PySpark 3.5 and 4.0.0; S3A reads
+interop: setup $(INTEROP)/.ready .venv-spark35/.ready .venv-spark40/.ready $(S3A)/.tried $(AZURITE) ## Spark 3.5 with Iceberg's own runtime; neve on PySpark 3.5 and 4.0.0; S3A reads; Azurite holds a lake
 	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py
 	NEVE_SPARK_PYTHONS="3.5.9=$(abspath .venv-spark35/bin/python) 4.0.0=$(abspath .venv-spark40/bin/python)" \
 	NEVE_S3A_JARS=$(abspath $(S3A)/jars) $(BIN)/pytest -q -n 0 tests/interop/test_spark_versions.py
-=======
-interop: setup $(INTEROP)/.ready $(AZURITE) ## Spark 3.5 reads published tables; Azurite holds a lake
-	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py
 	@if test -x $(AZURITE); then \
 	  NEVE_AZURITE=$(abspath $(AZURITE)) $(BIN)/pytest -q -n 0 tests/interop/test_other_clouds.py; \
 	else echo "neve interop: there is no npm here, so Azure was not tried"; fi
->>>>>>> w-bk
 
 $(INTEROP)/.ready: requirements-interop.lock | $(READY)
 	@echo "neve set-up: creating $(INTEROP) with Spark 3.5, 430 MB on disk"
@@ -150,7 +142,6 @@ $(INTEROP)/.ready: requirements-interop.lock | $(READY)
 	@$(BIN)/uv pip install --quiet --python $(INTEROP)/bin/python --require-hashes --no-deps --requirement requirements-interop.lock
 	@touch $@
 
-<<<<<<< HEAD
 .venv-spark%/.ready: requirements-spark%.lock | $(READY)
 	@echo "neve set-up: creating .venv-spark$* with another PySpark and neve's dependencies"
 	@"$(PYTHON)" -m venv --without-pip .venv-spark$*
@@ -162,14 +153,13 @@ $(S3A)/.tried: requirements.lock | $(READY)
 	@echo "neve set-up: fetching hadoop-aws from Maven, 660 MB on disk"
 	@mkdir -p $(S3A)/jars
 	@$(BIN)/python -m tests.interop.fetch_s3a $(S3A) > $(S3A)/log 2>&1 && touch $@ || tail -n 1 $(S3A)/log
-=======
+
 # Without npm it is left out, and the target says so.
 $(AZURITE): | $(INTEROP)/.ready
 	@if command -v npm > /dev/null; then \
 	  echo "neve set-up: installing Azurite $(AZURITE_VERSION) with npm, 190 MB on disk"; \
 	  npm install --silent --no-audit --no-fund --prefix $(INTEROP)/azurite azurite@$(AZURITE_VERSION); \
 	fi
->>>>>>> w-bk
 
 docs: setup ## build the site into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,10 +1,6 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
-<<<<<<< HEAD
-    python -m benchmarks.run [--suite log|iceberg|table|history|bucket|spark] [--only NAME]...
-=======
-    python -m benchmarks.run [--suite log|iceberg|sql|table|history|spark] [--only NAME]...
->>>>>>> w-sql
+    python -m benchmarks.run [--suite log|iceberg|sql|table|history|bucket|spark] [--only NAME]...
                              [--rounds N] [--quick] [--growth] [--out DIR]
 
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial

@@ -18,11 +18,7 @@ from functools import partial
 from importlib import import_module
 from os import PathLike, fspath
 from types import TracebackType
-<<<<<<< HEAD
-from typing import Final, Protocol, Self, TypeVar
-=======
-from typing import Final, Self
->>>>>>> w-rest
+from typing import Final, Self, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -751,7 +747,6 @@ class Lake(KeptInProcess):
             yield ListedTable(meta=current, stored=stored, state=state)
 
 
-<<<<<<< HEAD
 def open_to_read(lake: Lake, name: str) -> Table:
     """Open a table to read it: its writer's rows if this process writes it, else beside it.
 
@@ -762,34 +757,7 @@ def open_to_read(lake: Lake, name: str) -> Table:
     is_live = stores.live_tables.opened(meta.table_id, read_only=False) is not None
     return lake._live(meta, state, read_only=not is_live, options=None)  # noqa: SLF001
 
-class RunningServer(Protocol):
-    """A server that runs in a thread."""
 
-    @property
-    def url(self) -> str:
-        """Address of the catalog, for clients."""
-        ...
-
-    def wait(self) -> None:
-        """Wait until the server ends."""
-        ...
-
-    def close(self) -> None:
-        """Finish the requests under way, and stop; twice is not an error."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-
-=======
->>>>>>> w-rest
 def open_lake(
     location: str | PathLike[str],
     *,

@@ -110,7 +110,9 @@ def test_parameters_are_values_by_place_or_name(lake: neve.Lake) -> None:
     assert lake.sql(text.format("$n", "$c"), {"n": 3, "c": "c2"}).fetchall() == [(5,), (8,)]
 
 
-@pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame], ids=["Arrow", "pandas", "Polars"])
+@pytest.mark.parametrize(
+    "make", [pa.table, pd.DataFrame, pl.DataFrame], ids=["Arrow", "pandas", "Polars"]
+)
 def test_frames_are_relations_by_name(lake: neve.Lake, make: type) -> None:
     frame = make({"id": [3, 77]})
 

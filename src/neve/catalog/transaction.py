@@ -14,7 +14,8 @@ calls of the transaction itself belong to the thread that began it.
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from threading import get_ident
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
+from neve.engine.background import end_forgotten
 from neve.engine.row_input import Rows
 from neve.engine.transaction import Isolation, Moment, TableTransaction
 from neve.errors import Closed, Conflict, InvalidArgument, Phrase, Wording
@@ -233,7 +235,7 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
         self._inner: dict[str, TableTransaction] = {}
         moments = self._commits.moments(stores.live_tables.engines())
         self._moments = {id(each.engine): each for each in moments}
-        self._end = weakref.finalize(self, _release_all, moments)
+        self._end = weakref.finalize(self, end_forgotten, partial(_release_all, moments))
 
     def __repr__(self) -> str:
         return f"LakeTransaction({list(self._tables)}, {self._life.ending or 'open'})"
@@ -295,10 +297,11 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
     def _close(self) -> None:
         for each in self._inner.values():
             each.close()
-        self._end()
+        if self._end.detach():
+            _release_all(self._moments.values())
 
 
-def _release_all(moments: Sequence[Moment]) -> None:
+def _release_all(moments: Iterable[Moment]) -> None:
     for each in moments:
         each.release()
 

@@ -26,8 +26,8 @@ from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
 from neve.engine.background import end_forgotten
 from neve.engine.row_input import Rows
-from neve.engine.transaction import Isolation, Moment, TableTransaction
-from neve.errors import Closed, Conflict, InvalidArgument, Phrase, Wording
+from neve.engine.transaction import BEGIN_AGAIN, Isolation, Moment, TableTransaction
+from neve.errors import Closed, Conflict, InvalidArgument
 from neve.model.schema import TableSchema
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
@@ -267,7 +267,7 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
             raise Conflict(
                 f"table {table.name!a} was opened and written after the transaction began",
                 table=table.name,
-                hint=Wording(Phrase.TRANSACT_AGAIN),
+                hint=BEGIN_AGAIN,
             )
         return TableTransaction(engine, table.name, self._isolation, moment)
 

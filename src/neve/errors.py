@@ -147,7 +147,6 @@ class Phrase(StrEnum):
         "over, use another app_id"
     )
     ORDER_OF_TABLE = "Leave order_by out, or change the table's with evolve"
-    TRANSACT_AGAIN = "Begin the transaction again: it reads the rows that the table has now"
     LEAVE_COLUMNS_OUT = "Name the columns to write, or leave `columns` out to write whole rows"
 
 

@@ -14,7 +14,9 @@ calls of the transaction itself belong to the thread that began it.
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
@@ -24,9 +26,10 @@ import pyarrow as pa
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
 from neve.catalog.sql_door import Frame, Parameters, SqlResult
+from neve.engine.background import end_forgotten
 from neve.engine.row_input import Rows
-from neve.engine.transaction import Isolation, Moment, TableTransaction
-from neve.errors import Closed, Conflict, InvalidArgument, Phrase, Wording
+from neve.engine.transaction import BEGIN_AGAIN, Isolation, Moment, TableTransaction
+from neve.errors import Closed, Conflict, InvalidArgument
 from neve.model.schema import TableSchema
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
@@ -37,6 +40,7 @@ from neve.table.table_view import Row
 IsolationName: TypeAlias = Literal["snapshot", "serializable"]
 Result = TypeVar("Result")
 
+HALF_WRITTEN: Final = "ended by a write that failed half way"
 _FIRST_PAUSE_SECONDS: Final = 0.002
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 
@@ -57,6 +61,17 @@ class TransactionLife:
                 "the transaction belongs to another thread",
                 hint="Begin one in each thread; scans that it made may be read in any",
             )
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Note how a commit ends."""
+        self.ending = "ended by an error"
+        try:
+            yield
+        except Conflict:
+            self.ending = "refused"
+            raise
+        self.ending = "committed"
 
     def check_open(self) -> None:
         """Raise Closed after the end."""
@@ -143,7 +158,7 @@ class TransactionTable(KeptInProcess):
         if self._table.opened is not engine or engine.is_closed:
             self._table.check_open()
         if not inner.is_open:
-            self._life.ending = "ended by a write that failed half way"
+            self._life.ending = HALF_WRITTEN
             self._life.check()
         return inner
 
@@ -207,10 +222,8 @@ class Transaction(TransactionBlock, TransactionTable):
         only read is never in conflict.
         """
         inner = self._checked()
-        self._life.ending = "refused"
-        sequence = inner.commit()
-        self._life.ending = "committed"
-        return sequence
+        with self._life.committing():
+            return inner.commit()
 
     def _close(self) -> None:
         self._inner.close()
@@ -235,7 +248,7 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
         self._inner: dict[str, TableTransaction] = {}
         moments = self._commits.moments(stores.live_tables.engines())
         self._moments = {id(each.engine): each for each in moments}
-        self._end = weakref.finalize(self, _release_all, moments)
+        self._end = weakref.finalize(self, end_forgotten, partial(_release_all, moments))
 
     def __repr__(self) -> str:
         return f"LakeTransaction({list(self._tables)}, {self._life.ending or 'open'})"
@@ -273,7 +286,7 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
             raise Conflict(
                 f"table {table.name!a} was opened and written after the transaction began",
                 table=table.name,
-                hint=Wording(Phrase.TRANSACT_AGAIN),
+                hint=BEGIN_AGAIN,
             )
         return TableTransaction(engine, table.name, self._isolation, moment)
 
@@ -283,30 +296,32 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
         Raises Conflict when another writer was first; then nothing is written.
         """
         self._life.check()
-        self._life.ending = "refused"
-        try:
-            written = [each for each in self._inner.values() if each.has_writes]
-            read = [each for each in self._inner.values() if not each.has_writes and each.has_reads]
-            if not all(each.is_open for each in self._inner.values()):
-                raise Closed(
-                    "the transaction was ended by a write that failed half way",
-                    hint="Begin another one",
-                )
-            if len(written) == 1 and not read:
-                written[0].commit()
-            elif written:
-                self._commits.commit(written, read)
-        finally:
+        inner = list(self._inner.values())
+        if not all(each.is_open for each in inner):
+            self._life.ending = HALF_WRITTEN
             self._close()
-        self._life.ending = "committed"
+            self._life.check()
+        written = [each for each in inner if each.has_writes]
+        read = [each for each in inner if not each.has_writes and each.has_reads]
+        try:
+            with self._life.committing():
+                if len(written) == 1 and not read:
+                    written[0].commit()
+                elif written:
+                    self._commits.commit(written, read)
+        except Exception:
+            self._close()
+            raise
+        self._close()
 
     def _close(self) -> None:
         for each in self._inner.values():
             each.close()
-        self._end()
+        if self._end.detach():
+            _release_all(self._moments.values())
 
 
-def _release_all(moments: Sequence[Moment]) -> None:
+def _release_all(moments: Iterable[Moment]) -> None:
     for each in moments:
         each.release()
 

@@ -34,7 +34,7 @@ from neve.engine.ruled_writes import RuledPath, path_of
 from neve.engine.snapshot import CurrentView, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import Decide, Decided, PreparedBatch, PreparedWrite, WritePath
-from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound, Phrase, Wording
+from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
 from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.ranges import KeyRange
@@ -49,6 +49,7 @@ from neve.table.table_view import Row, TableView
 from neve.wal.append_outcome import Unapplied
 from neve.wal.batch_codec import BATCH_BYTES_MAX, EncodedChanges
 
+BEGIN_AGAIN: Final = "Begin the transaction again: it reads the rows that the table has now"
 _NAMED_KEYS: Final = 10
 _LARGE: Final = 1_000
 
@@ -361,11 +362,13 @@ class TableTransaction:
             if len(self._written) > _LARGE and not self._ranges:
                 self.check()  # here, and not while others wait
             sequence = engine.once_more(lambda: engine.writer.write(_Commit(self)))
-        except Conflict:
-            recorder.add(TRANSACTION_CONFLICTS, 1)
-            raise
-        finally:
+        except Exception as error:
+            # Not after an interrupt: another thread may be committing it right now.
             self.close()
+            if isinstance(error, Conflict):
+                recorder.add(TRANSACTION_CONFLICTS, 1)
+            raise
+        self.close()
         recorder.add(TRANSACTIONS, 1)
         assert sequence is not None
         return sequence
@@ -502,7 +505,7 @@ class TableTransaction:
             f"{what} since the transaction began, in table {self._name!a}",
             table=self._name,
             keys=keys,
-            hint=hint or Wording(Phrase.TRANSACT_AGAIN),
+            hint=hint or BEGIN_AGAIN,
         )
 
 

@@ -11,7 +11,7 @@ import neve
 from neve import InvalidArgument, NotFound
 from neve.storage.memory_store import forget_memory_stores
 
-FIELDS: list[pa.Field[pa.DataType]] = [
+FIELDS: "list[pa.Field[pa.DataType]]" = [
     pa.field("id", pa.int64(), nullable=False),
     pa.field("customer", pa.string()),
     pa.field("amount", pa.float64()),

@@ -21,9 +21,9 @@ from neve.model.schema import TableSchema, normalize_batch
 from neve.model.write_batch import PutRow, UpsertRows, WriteBatch
 from neve.storage.local_store import LocalStore
 from neve.wal.batch_codec import encode_changes
-from neve.wal.log_options import LogOptions
+from neve.wal.log_options import LogOptions, LogPlace
 from neve.wal.replay import LogFile, Replay
-from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 columns: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
 schema = TableSchema.from_arrow(pa.schema(columns), primary_key=["id"])

@@ -18,9 +18,9 @@ from pyiceberg.table import StaticTable
 from examples.demo.stage import Finding, Found, Stage, check_equal
 from neve.errors import Corruption
 from neve.storage.local_store import LocalStore
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, SyncPolicy
 from neve.wal.record_format import Dialect
-from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog
 
 _EXTENSIONS: Final = ("avro", "httpfs", "iceberg")  # each needs the one before it
 _ROWS: Final = 5_000

@@ -5,7 +5,7 @@ from neve import cdc as cdc
 from neve.catalog.evolution import Evolution
 from neve.catalog.lake import Lake
 from neve.catalog.table import Table, TableStats
-from neve.catalog.transaction import Transaction
+from neve.catalog.transaction import LakeTransaction, Transaction
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot
 from neve.engine.table_options import TableOptions
@@ -67,6 +67,7 @@ __all__ = [
     "GarbageReport",
     "InvalidArgument",
     "Lake",
+    "LakeTransaction",
     "LimitExceeded",
     "Listener",
     "NeveError",

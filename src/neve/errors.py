@@ -146,7 +146,6 @@ class Phrase(StrEnum):
         "Numbers of batches go up: go on after batch {last}, which `last_batch` returns. To start "
         "over, use another app_id"
     )
-    TRANSACT_AGAIN = "Begin the transaction again: it reads the rows that the table has now"
     LEAVE_COLUMNS_OUT = "Name the columns to write, or leave `columns` out to write whole rows"
 
 

@@ -71,8 +71,8 @@ TABLE_SURFACE = {
 LAKE_SURFACE = {
     "namespaces": "list_namespaces namespace_properties create_namespace drop_namespace",
     "tables": "list_tables table_exists table load_table table_meta create_table register_table "
-    "rename_table drop_table purge_table bulk",
-    "everything": "location system_table recover close transaction retry sql sql_session",
+    "rename_table drop_table purge_table bulk transaction retry",
+    "everything": "location system_table recover close sql sql_session",
 }
 FORMER_NAMES = (
     "commit current engine meta publish_committed published_lineage schemas specs stored "

@@ -24,9 +24,10 @@ SMALL_LINES = 60
 # order of rows, which changes win, remembered deletes, writes that follow them, and the removal of
 # rows that expire. Tables in a bucket: slots, logs of slots, copies of files, and the outcome of an
 # append, which may be under way beside others.
-# Transactions: those of one table, the open ones, and their public form.
-# SQL: statements, their two readers, the database, relations, sessions, changes, definitions; datasets
-# and their filters; the door in the catalog; the command and the shell.
+# Transactions: those of one table, the open ones, those over several tables with their decisions,
+# their public form, and the checker of their histories.
+# SQL: statements, their two readers, the database, relations, sessions, changes, definitions;
+# datasets and their filters; the door in the catalog; the command and the shell.
 MODULES_MAX = 289
 DRAWER_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "data", "core"}
 GENERATED = re.compile(r"_pb2\.pyi?$")

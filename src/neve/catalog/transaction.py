@@ -14,7 +14,8 @@ calls of the transaction itself belong to the thread that began it.
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from threading import get_ident
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
@@ -24,9 +25,10 @@ import pyarrow as pa
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
 from neve.catalog.sql_door import Frame, Parameters, SqlResult
+from neve.engine.background import end_forgotten
 from neve.engine.row_input import Rows
-from neve.engine.transaction import Isolation, Moment, TableTransaction
-from neve.errors import Closed, Conflict, InvalidArgument, Phrase, Wording
+from neve.engine.transaction import BEGIN_AGAIN, Isolation, Moment, TableTransaction
+from neve.errors import Closed, Conflict, InvalidArgument
 from neve.model.schema import TableSchema
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
@@ -138,11 +140,14 @@ class TransactionTable(KeptInProcess):
 
     def _checked(self) -> TableTransaction:
         self._life.check()
-        self._table.check_open()
-        if not self._inner.is_open:
+        inner = self._inner
+        engine = inner.engine
+        if self._table.opened is not engine or engine.is_closed:
+            self._table.check_open()
+        if not inner.is_open:
             self._life.ending = "ended by a write that failed half way"
             self._life.check()
-        return self._inner
+        return inner
 
     def _check_open(self) -> None:
         self._life.check_open()
@@ -232,7 +237,7 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
         self._inner: dict[str, TableTransaction] = {}
         moments = self._commits.moments(stores.live_tables.engines())
         self._moments = {id(each.engine): each for each in moments}
-        self._end = weakref.finalize(self, _release_all, moments)
+        self._end = weakref.finalize(self, end_forgotten, partial(_release_all, moments))
 
     def __repr__(self) -> str:
         return f"LakeTransaction({list(self._tables)}, {self._life.ending or 'open'})"
@@ -270,7 +275,7 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
             raise Conflict(
                 f"table {table.name!a} was opened and written after the transaction began",
                 table=table.name,
-                hint=Wording(Phrase.TRANSACT_AGAIN),
+                hint=BEGIN_AGAIN,
             )
         return TableTransaction(engine, table.name, self._isolation, moment)
 
@@ -300,10 +305,11 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
     def _close(self) -> None:
         for each in self._inner.values():
             each.close()
-        self._end()
+        if self._end.detach():
+            _release_all(self._moments.values())
 
 
-def _release_all(moments: Sequence[Moment]) -> None:
+def _release_all(moments: Iterable[Moment]) -> None:
     for each in moments:
         each.release()
 

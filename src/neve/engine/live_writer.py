@@ -503,9 +503,14 @@ class LiveWriter:
             finally:
                 self._lock.release()
 
-    def install(self, committed: Committed, *, flushed: Memtable | None = None) -> None:
-        """Show a commit, and remove the memtable that it flushed in the same step."""
-        self._show(committed.snapshot, flushed=flushed, is_own=True)
+    def install(
+        self, committed: Committed, *, flushed: Memtable | None = None, is_own: bool = True
+    ) -> None:
+        """Show a commit, and remove the memtable that it flushed in the same step.
+
+        `is_own`: its rows are those of this writer, or were there before.
+        """
+        self._show(committed.snapshot, flushed=flushed, is_own=is_own)
 
     def _show(
         self, snapshot: TableSnapshot, *, flushed: Memtable | None = None, is_own: bool = False

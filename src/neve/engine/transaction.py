@@ -19,9 +19,7 @@ TX-4  What can no longer be compared is a Conflict: more was written since S tha
       (`transaction_bytes`), or the definition of the table was changed.
 """
 
-import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import chain
@@ -36,7 +34,7 @@ from neve.engine.ruled_writes import RuledPath, path_of
 from neve.engine.snapshot import CurrentView, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import Decide, Decided, PreparedBatch, PreparedWrite, WritePath
-from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound, Phrase, Wording
+from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
 from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.ranges import KeyRange
@@ -51,6 +49,7 @@ from neve.table.table_view import Row, TableView
 from neve.wal.append_outcome import Unapplied
 from neve.wal.batch_codec import BATCH_BYTES_MAX, EncodedChanges
 
+BEGIN_AGAIN: Final = "Begin the transaction again: it reads the rows that the table has now"
 _NAMED_KEYS: Final = 10
 _LARGE: Final = 1_000
 
@@ -132,29 +131,24 @@ class TableTransaction:
         self._engine = engine
         self._name = name
         is_serializable = isolation is Isolation.SERIALIZABLE
-        current = engine.current
+        self._release: Callable[[], None] | None = None
+        transactions = engine.current.transactions
         began = moment or Moment.of(engine)
-        since = began.sequence
-        current.transactions.begin(since)
+        if moment is not None:
+            transactions.begin(began.since)
         try:
             if moment is None:
                 view, sequence, self._writer_path = self._pin()
             else:
                 view, sequence, self._writer_path = self._pin_at(moment)
         except BaseException:
-            current.transactions.end(since)
+            transactions.end(began.since)
             raise
-        finally:
-            if moment is None:
-                began.release()
+        self._release = partial(_release, engine, transactions, view, sequence, began.since)
         self._base = view
         self._sequence = sequence
         self._mark = began.mark if view.memtables[0] is began.view.memtables[0] else None
-        release = partial(_release, engine, current.transactions, view, sequence, since)
-        self._end = weakref.finalize(self, end_forgotten, release)
-        self._release = release
         self._lease = engine.leases.lease_of(view.version)
-        self._now_ms = engine.parts.clock.now_ms()
         context = view.context
         self._own = Memtable(context.schema, context.codec, context.encoder, first_sequence=1)
         first, *older = view.memtables
@@ -164,7 +158,9 @@ class TableTransaction:
             context,
             others_version=view.others_version,
         )
-        self._view = self._stored.as_of(self._now_ms)
+        self._view = self._stored
+        if self._stored.expires:
+            self._view = self._stored.as_of(engine.parts.clock.now_ms())
         self._path: WritePath | None = None
         self._writes: list[PreparedWrite] = []
         self._byte_count = 0
@@ -230,7 +226,7 @@ class TableTransaction:
     @property
     def is_open(self) -> bool:
         """Whether it has not ended; a write that failed half way ends it, too."""
-        return self._end.alive
+        return self._release is not None
 
     # Reading
 
@@ -240,8 +236,13 @@ class TableTransaction:
         encoded = view.context.encode_key(key)
         if self._read is not None:
             self._read.add(encoded)
-        with self._reading():
+        if self._lease is not None:
+            self._lease.check()
+        try:
             return view.get_at(encoded, SEQUENCE_MAX)
+        except NotFound:
+            with self._engine.lost.explained(view.version):
+                raise
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
@@ -252,7 +253,9 @@ class TableTransaction:
                 self._read.update(key_objects(wanted))
             return view.get_many(wanted, SEQUENCE_MAX)
 
-        with self._reading():
+        if self._lease is not None:
+            self._lease.check()
+        with self._engine.lost.explained(view.version):
             return rows_in_order(keys, view, find, with_missing=with_missing)
 
     def scan(self, request: ScanRequest, check: Callable[[], None]) -> Scan:
@@ -268,13 +271,6 @@ class TableTransaction:
         if self._read is not None:
             self._ranges.append(scan.key_range)
         return scan
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        if self._lease is not None:
-            self._lease.check()
-        with self._engine.lost.explained(self._view.version):
-            yield
 
     # Writing
 
@@ -377,8 +373,14 @@ class TableTransaction:
 
     def close(self) -> None:
         """Forget what was not committed; twice is not an error."""
-        if self._end.detach():
-            self._release()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __del__(self) -> None:
+        release = self._release
+        if release is not None:
+            end_forgotten(release)
 
     # Committing
 
@@ -398,9 +400,13 @@ class TableTransaction:
         return PreparedBatch(self._changes(), apply, self._written)
 
     def _changes(self) -> EncodedChanges:
-        made = [write.changes for write in self._writes]
-        pieces = [piece for each in made for piece in each.pieces]
-        entry_count = sum(each.entry_count for each in made)
+        pieces: list[bytes | memoryview] = []
+        entry_count = row_count = 0
+        for write in self._writes:
+            changes = write.changes
+            pieces += changes.pieces
+            entry_count += changes.entry_count
+            row_count += changes.row_count
         byte_count = self._byte_count
         schema = self._base.context.schema
         if schema.rules.order_by:
@@ -411,13 +417,7 @@ class TableTransaction:
             pieces += nothing.pieces
             entry_count += nothing.entry_count
             byte_count += nothing.byte_count
-        return EncodedChanges(
-            tuple(pieces),
-            entry_count,
-            sum(each.row_count for each in made),
-            made[0].schema_version,
-            byte_count,
-        )
+        return EncodedChanges(tuple(pieces), entry_count, row_count, schema.schema_id, byte_count)
 
     def check_unapplied(self, unapplied: Unapplied) -> bool:
         """Raise Conflict for keys in batches that are not applied yet; False to ask again later."""
@@ -503,7 +503,7 @@ class TableTransaction:
             f"{what} since the transaction began, in table {self._name!a}",
             table=self._name,
             keys=keys,
-            hint=hint or Wording(Phrase.TRANSACT_AGAIN),
+            hint=hint or BEGIN_AGAIN,
         )
 
 

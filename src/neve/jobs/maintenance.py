@@ -319,7 +319,7 @@ class LiveMaintenance(Maintenance):
         writer.flush()
         with writer.alone():
             committed = writer.committer.commit(plan, change)
-            writer.install(committed)
+            writer.install(committed, is_own=False)
         return committed.snapshot.version.number
 
     def verify(

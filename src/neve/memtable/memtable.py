@@ -483,6 +483,13 @@ class Memtable:
         )
 
 
+_SHARED: Final = tuple(
+    name
+    for name in Memtable.__slots__
+    if name not in {"_accepted", "_view", "_reclaimed", "is_frozen"}
+)
+
+
 class _MemtableAt(Memtable):
     """A memtable without what was written after a sequence; only for reading.
 
@@ -493,17 +500,13 @@ class _MemtableAt(Memtable):
     __slots__ = ()
 
     def __init__(self, memtable: Memtable, sequence: int) -> None:
-        super().__init__(
-            memtable.schema,
-            memtable.codec,
-            memtable.encoder,
-            first_sequence=memtable.first_sequence,
-        )
-        self._rows = memtable._rows  # noqa: SLF001 - another memtable
-        self._journal = memtable._journal  # noqa: SLF001
-        self._accepted = min(sequence, memtable._accepted)  # noqa: SLF001
-        self.deleted_orders = memtable.deleted_orders
-        self.row_readers = memtable.row_readers
+        # Not by calling the class: that makes what is replaced here, for every transaction.
+        for name in _SHARED:
+            setattr(self, name, getattr(memtable, name))
+        self._accepted = min(sequence, memtable._accepted)  # noqa: SLF001 - another memtable
+        self._view = None
+        self._reclaimed = 0
+        self.is_frozen = False
 
     def get(self, key: bytes) -> Found | None:
         """Return the newest change of a key, None when there is none here."""

@@ -253,6 +253,5 @@ def found_name(lake: Lake, asked: TableRelation | Target) -> str:
     similar = similar_name(name, tables)
     raise NotFound(
         f"there is no table {shown(name)}",
-        path=lake.location,
         hint="SHOW TABLES lists those that exist" if similar is None else suggestion(similar),
     )

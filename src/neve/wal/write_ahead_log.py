@@ -275,14 +275,12 @@ class WriteAheadLog:
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while no batch is logged or applied."""
-        if self.options.syncs_ahead == 1:
-            self._queue.run_alone(action)
-        else:
-            self._queue.run_alone(lambda: self._after_flights(action))
 
-    def _after_flights(self, action: Callable[[], None]) -> None:
-        self._wait_for_flights(0)
-        action()
+        def run() -> None:
+            self._wait_for_flights(0)
+            action()
+
+        self._queue.run_alone(action if self.options.syncs_ahead == 1 else run)
 
     def sync_once(self) -> bool:
         """Sync what is not durable yet; False when there was nothing to do."""

@@ -346,6 +346,21 @@ def test_a_scanned_range_is_in_conflict_with_any_commit_of_another_process(
         tx.commit()
 
 
+def test_a_rollback_in_between_is_a_conflict(table: neve.Table) -> None:
+    first = table.flush()
+    table.upsert(rows(0, 3, 5))
+    table.flush()
+    one, other = table.transaction(), table.transaction()
+    one.put(row(1, 100))
+    other.put(row(9, 100))
+    table.rollback(first)
+
+    other.commit()
+    with pytest.raises(Conflict, match="key 1 changed"):
+        one.commit()
+    assert table.get(1) == row(1, 0)
+
+
 def test_memory_for_conflicts_is_bounded() -> None:
     options = neve.TableOptions(background=False, transaction_bytes=8_192)
     with a_catalog() as catalog:

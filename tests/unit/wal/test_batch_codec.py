@@ -24,8 +24,10 @@ from neve.wal.batch_codec import (
     encode_log_start,
     encode_put,
     frame_batch,
+    prepared_for,
     read_stamp,
 )
+from neve.wal.inspected_batch import inspect_batch
 from neve.wal.record_format import Dialect
 
 ROWS = pa.record_batch({"id": pa.array([1, 2, 3]), "name": pa.array(["a", None, "c"])})
@@ -254,3 +256,19 @@ def test_an_arrow_message_of_another_kind_is_corruption_and_no_crash() -> None:
         payload = bytes.fromhex("0100000000000000 01000000 10 03") + encode_varint(len(stream))
         with pytest.raises(Corruption, match="belongs"):
             decode_batch(payload + stream, dialect=Dialect.CRC32C)
+
+
+def test_a_part_of_a_transaction_has_these_bytes() -> None:
+    changes = prepared_for(encode_put(b"k", b"v", 1), "5e55-7")
+    payload = b"".join(frame_batch(changes, 9, 8, 3))
+    golden = bytes.fromhex(
+        "0900000000000000 04000000 20 01 21 0800000000000000 0300000000000000"
+        "14 06 356535352d37 01 01 6b 01 76"
+    )
+
+    assert payload == golden
+    read = decode_batch(golden, dialect=Dialect.CRC32C)
+    assert read.batch == WriteBatch((PutRow(b"k", b"v"),), 1, "5e55-7")
+    assert (read.sequence, read.next_sequence) == (9, 10)
+    (entry, put) = inspect_batch(golden, Dialect.CRC32C).entries
+    assert (entry.op, entry.sequence, put.sequence) == ("prepared", None, 9)

@@ -133,7 +133,12 @@ def open(  # noqa: A001 - it is called neve.open
 
 def _make_sql(lake: object) -> object:
     """Load SQL, which is an extra, for a lake that is asked for it."""
-    return importlib.import_module("neve.sql.session").make_engine(lake)
+    try:
+        return importlib.import_module("neve.sql.session").make_engine(lake)
+    except ImportError as error:
+        raise Unavailable(
+            f"SQL is not installed: {error}", hint="Install it with: pip install 'neve[sql]'"
+        ) from error
 
 
 def __getattr__(name: str) -> object:

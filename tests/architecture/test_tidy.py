@@ -25,8 +25,9 @@ SMALL_LINES = 60
 # rows that expire. Tables in a bucket: slots, logs of slots, copies of files, and the outcome of an
 # append, which may be under way beside others. Spark on buckets: pieces that workers read.
 # Transactions: those of one table, the open ones, those over several tables with their decisions,
-# their public form, and the checker of their histories. SQL: statements, their parser, queries,
-# changes, definitions, names, filters, the session and the shell.
+# their public form, and the checker of their histories.
+# SQL: statements, their two readers, the database, relations, sessions, changes, definitions;
+# datasets and their filters; the door in the catalog; the command and the shell.
 # Other engines by name: guest tables, their metadata, snapshots of others, their rows, and the
 # server: names, replies, commits, routes, tokens, HTTP.
 MODULES_MAX = 325

@@ -13,6 +13,7 @@ has details: a line for each of the first ones.
 """
 
 import json
+import re
 import sys
 import traceback
 from contextlib import suppress
@@ -46,6 +47,7 @@ EXIT_CODE_WORDS: Final = {
 }
 """Every exit code, and what it means."""
 
+_DRAWN: Final = re.compile(r"\nLINE [0-9]+: ")
 _FACTS: Final = ("path", "offset", "column", "version", "details")
 
 
@@ -84,7 +86,9 @@ def report_failure(error: BaseException, *, as_json: bool = False) -> int:
         _print(json.dumps({"error": named | known | {"exit_code": code}}))
         return code
     below: list[str] = [*getattr(error, "details", ()), *([] if hint is None else [hint])]
-    said = "\n".join(map(shown_text, message.split("\n")))  # mistakes in SQL have a caret below
+    # A mistake in SQL is drawn: its line, and a caret below.
+    lines_said = message.split("\n") if _DRAWN.search(message) else [message]
+    said = "\n".join(map(shown_text, lines_said))
     lines = [f"neve: {said}", *(f"      {shown_text(line)}" for line in below)]
     _print("\n".join(lines))
     return code

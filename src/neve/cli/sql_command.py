@@ -52,7 +52,7 @@ _ROWS: Final = ("SELECT", "SHOW", "EXPLAIN", "CALL")
     shell_complete=complete_file,
 )
 @click.option(
-    "-c", "--command", "commands", multiple=True, metavar="TEXT", help="Statements to run."
+    "--command", "-c", "commands", multiple=True, metavar="TEXT", help="Statements to run."
 )
 @click.option(
     "--format",

@@ -56,21 +56,28 @@ class Readers:
             table = open_to_read(self._lake, asked.table)
         except NotFound:
             table = open_to_read(self._lake, found_name(self._lake, asked))
-        if not open_table_of(table).is_read_only:
-            return stack.enter_context(table)
+        stack.enter_context(table)
+        opened = open_table_of(table)
+        if not opened.is_read_only:
+            return table
+        _ = opened.engine
+        self._keep(table)
+        return table.refresh()
+
+    def _keep(self, table: Table) -> None:
+        """Keep a table open, by a handle of its own: those of statements come and go."""
+        ended: list[Table] = []
         with self._lock:
             kept = self._kept.get(table.table_id)
-            if kept is not None and open_table_of(kept).is_closed:
-                kept = None
-            if kept is None:
-                self._kept[table.table_id] = kept = table
-            else:
-                table.close()
-            self._kept.move_to_end(kept.table_id)
+            if kept is None or open_table_of(kept).is_closed:
+                another = open_to_read(self._lake, table.name)
+                _ = open_table_of(another).engine
+                self._kept[table.table_id] = another
+            self._kept.move_to_end(table.table_id)
             while len(self._kept) > _READERS_KEPT:
-                _, oldest = self._kept.popitem(last=False)
-                oldest.close()
-        return kept.refresh()
+                ended.append(self._kept.popitem(last=False)[1])
+        for each in ended:
+            each.close()
 
     def close(self) -> None:
         """Close what is kept."""
@@ -253,6 +260,5 @@ def found_name(lake: Lake, asked: TableRelation | Target) -> str:
     similar = similar_name(name, tables)
     raise NotFound(
         f"there is no table {shown(name)}",
-        path=lake.location,
         hint="SHOW TABLES lists those that exist" if similar is None else suggestion(similar),
     )

@@ -1,4 +1,4 @@
-"""neve[sql]: DuckDB asks a table that neve holds open, through Arrow."""
+"""neve[sql]: statements on a lake, and DuckDB of one's own on a table through Arrow."""
 
 import tempfile
 
@@ -19,6 +19,10 @@ def main() -> None:
         with duckdb.connect() as connection:
             connection.register("orders", pa.RecordBatchReader.from_stream(orders.scan("id > 9")))
             found = connection.sql("select count(*), sum(amount) from orders").fetchone()
+            changed = lake.sql("update shop.orders set amount = 0 where id = 1000").count
+            left = lake.sql("select sum(amount) from shop.orders where id > 9").fetchall()
+    assert changed == 1
+    assert left == [(sum(number / 2 for number in range(10, 1_000)),)], left
     assert found == (991, sum(number / 2 for number in range(10, 1_000)) + 0.5), found
 
 

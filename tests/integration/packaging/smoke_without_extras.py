@@ -14,7 +14,7 @@ DEMO = Path(__file__).parents[3] / "examples" / "demo"
 
 def main() -> None:
     """Ask for what only an extra brings, and for the demo; then play it from the sources."""
-    for extra, call in (("s3", _open_a_bucket), ("spark", _start_spark)):
+    for extra, call in (("s3", _open_a_bucket), ("spark", _start_spark), ("sql", _run_sql)):
         hint = _hint_of(call)
         assert f"pip install 'neve[{extra}]'" in hint, hint
     asked = subprocess.run([NEVE, "demo"], capture_output=True, text=True, check=False)
@@ -34,6 +34,11 @@ def _open_a_bucket() -> None:
 
 def _start_spark() -> None:
     spark.session()
+
+
+def _run_sql() -> None:
+    with neve.open("memory://lake") as lake:
+        lake.sql("show tables")
 
 
 def _hint_of(call: Callable[[], None]) -> str:

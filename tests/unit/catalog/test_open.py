@@ -151,6 +151,20 @@ def test_importing_neve_loads_no_arrow() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+def test_opening_a_lake_loads_no_sql() -> None:
+    script = (
+        "import sys, neve; lake = neve.open('memory://x'); "
+        "lake.create_table('a.b', {'id': 'long'}, 'id').scan().to_arrow(); "
+        "print([m for m in ('duckdb', 'sqlglot', 'pyarrow.dataset') if m in sys.modules])"
+    )
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout.strip() == "[]"
+
+
 def test_a_lake_that_is_made_is_told_of_and_one_that_is_there_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

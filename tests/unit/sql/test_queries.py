@@ -1,6 +1,7 @@
 """Queries: names, old versions, system tables, changes, parameters, frames, results, errors."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
@@ -11,7 +12,7 @@ import neve
 from neve import InvalidArgument, NotFound
 from neve.storage.memory_store import forget_memory_stores
 
-FIELDS: list[pa.Field[pa.DataType]] = [
+FIELDS: "list[pa.Field[pa.DataType]]" = [
     pa.field("id", pa.int64(), nullable=False),
     pa.field("customer", pa.string()),
     pa.field("amount", pa.float64()),
@@ -217,3 +218,30 @@ def test_errors_of_a_scan_keep_their_kind(lake: neve.Lake) -> None:
     table.close()
     with pytest.raises(neve.Closed):
         table.sql("select 1")
+
+
+def test_many_threads_query_and_change_at_once(lake: neve.Lake) -> None:
+    def work(number: int) -> None:
+        for step in range(5):
+            lake.sql("insert into shop.orders values (?, 'x', 1)", [1_000 + 10 * number + step])
+            lake.sql("select count(*) from shop.orders join f on f.id = orders.id", f=frame)
+            lake.sql("select * from eu.berlin.cities")
+
+    frame = pa.table({"id": [1, 2, 3]})
+    lake.table("eu.berlin.cities").close()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+    assert lake.sql("select count(*) from shop.orders").fetchall() == [(50,)]
+
+
+def test_more_tables_are_read_than_are_kept_open(lake: neve.Lake) -> None:
+    names = [f"many.t{number}" for number in range(20)]
+    for name in names:
+        lake.create_table(name, {"id": "long"}, primary_key="id").put({"id": 1})
+    with neve.open("memory://sql-queries", read_only=True) as reader:
+        for _ in range(2):
+            for name in names:
+                assert reader.sql(f"select count(*) from {name}").fetchall() == [(1,)]
+        joined = " join ".join(f"{name} using (id)" if name != names[0] else name for name in names)
+        assert reader.sql(f"select count(*) from {joined}").fetchall() == [(1,)]

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
+from neve.spark.read_plan import TableAddress
+from neve.spark.reading import _way
 from tests.spark.bulk_tables import DDL, NAME, Row, as_row, make_table
 from tests.spark.conftest import SETTINGS
 
@@ -88,6 +90,10 @@ def main() -> None:
     }, changed
     assert len(rows) == ROWS - 1 + 2
     assert rows_of(ns.read(session, lake, NAME).toArrow()) == rows
+    assert rows_of(ns.read(session, lake, NAME, native=False).toArrow()) == rows
+    assert ns.explain(session, lake, NAME).through == "Spark"
+    # The server is asked, and lacks the classes.
+    assert not _way(session, TableAddress.of("s3://looks/lake", NAME), None).native
 
     ns.compact(session, lake, NAME, full=True, progress=lambda *each: told.append(each))
     assert told[-1] == (len(rows), len(rows)), told

@@ -36,8 +36,8 @@ def everything_said(error: BaseException | None) -> str:
 def found(moto: MotoServer, prefix: str) -> list[int]:
     moto.application.follow([])
     with opened(moto, prefix) as lake:
-        rows = lake.table("a.b", options=BY_HAND).scan().to_arrow()
-    return sorted(rows["id"].to_pylist())  # type: ignore[type-var]
+        rows = lake.table("a.b", options=BY_HAND).scan().to_arrow().to_pylist()
+    return sorted(row["id"] for row in rows)
 
 
 @pytest.fixture

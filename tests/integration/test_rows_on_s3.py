@@ -467,7 +467,8 @@ def test_a_cold_get_takes_two_requests_and_an_index_and_a_warm_one_none(
     assert second == ({} if place == "directory" else first)
 
 
-WIDE = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.binary())])
+WIDE_COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.binary()}
+WIDE = pa.schema(WIDE_COLUMNS)
 
 
 @pytest.mark.parametrize("place", ["memory", "directory"])

@@ -26,6 +26,7 @@ from neve.errors import (
     SchemaMismatch,
     StorageFull,
     StorageReadOnly,
+    StorageRefused,
     Unavailable,
 )
 from neve.model.predicate import Predicate, col
@@ -81,6 +82,7 @@ __all__ = [
     "Snapshot",
     "StorageFull",
     "StorageReadOnly",
+    "StorageRefused",
     "Table",
     "TableOptions",
     "TableSchema",

@@ -117,6 +117,7 @@ bench: setup ## benchmarks beside peers; writes dated JSON and a page into bench
 torture: export NEVE_TORTURE := 1
 torture: export NEVE_TORTURE_SECONDS := $(TORTURE_SECONDS)
 torture: export NEVE_SCOREBOARD := $(abspath .scratch/scoreboard.jsonl)
+torture: export NEVE_AZURITE := $(abspath $(wildcard $(AZURITE)))
 torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS boxes each figure
 	@mkdir -p .scratch && rm -f "$$NEVE_SCOREBOARD" && date +%s > .scratch/torture-started
 	@# Both runs and the page come to their end, whatever fails in between.

@@ -14,7 +14,7 @@ counts its requests.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -39,6 +39,7 @@ from benchmarks.table_session import (
     left_out,
     outcome,
 )
+from neve.storage.cloud_options import RequestPrices
 
 BUCKET_ROWS: Final = 200_000
 BUCKET_QUICK_ROWS: Final = 20_000
@@ -50,10 +51,12 @@ _PUTS_PER_SECOND_MAX: Final = 20_000
 _UPSERT_ROWS: Final = 50_000
 # What a peer takes long for, it is asked for less often.
 _GETS: Final[Mapping[str, int]] = {"neve": 200, "SlateDB": 50, "delta-rs": 3, "PyIceberg": 2}
+_FACTS: Final = frozenset({"requests_per_call", "open_ms"})
 _DURABLE: Final = "in the bucket"
 _NOTES: Final = (
     "One SeaweedFS on the loopback behind a proxy; the time in a name is added to each request.",
     "`requests_per_call` counts the requests of the timed part, those of background work included.",
+    "`usd_per_million_calls` prices them as S3 Standard in us-east-1 does, without bytes.",
 )
 
 
@@ -130,6 +133,15 @@ def bucket_session(directory: Path, rows: int, *, quick: bool) -> BucketSession:
     )
 
 
+def _priced(reply: Reply, expected: str) -> Outcome:
+    """Return what a timed call did, with what a million of them cost by S3's prices."""
+    prices = asdict(RequestPrices())
+    facts = reply["facts"]
+    cost = sum(facts.get(f"{kind}_per_call", 0.0) * price for kind, price in prices.items())
+    kept = {name: value for name, value in facts.items() if name in _FACTS}
+    return outcome({**reply, "facts": kept}, expected, facts={"usd_per_million_calls": cost})
+
+
 def _candidates(
     session: BucketSession,
     peers: Sequence[TablePeer],
@@ -192,7 +204,7 @@ def _put(
         threads=threads,
         synced=True,
     )
-    return outcome(reply, session.sample.written(rows, reply["shares"]))
+    return _priced(reply, session.sample.written(rows, reply["shares"]))
 
 
 def build_upsert(session: BucketSession) -> Workload:
@@ -226,7 +238,7 @@ def _upsert(
         ),
     )
     stopwatch.take(measured_together([durable["timed"]]))
-    return outcome(durable, digest(session.sample.loaded(rows)))
+    return _priced(durable, digest(session.sample.loaded(rows)))
 
 
 def build_commit(session: BucketSession) -> Workload:
@@ -263,7 +275,7 @@ def _commit(
         rows=rows,
         batch_rows=_COMMIT_ROWS,
     )
-    return outcome(reply, digest(session.sample.loaded(rows)))
+    return _priced(reply, digest(session.sample.loaded(rows)))
 
 
 def build_get_cold(session: BucketSession) -> Workload:
@@ -298,7 +310,7 @@ def _get_cold(
         sample=str(session.sample.directory),
         count=len(keys),
     )
-    return outcome(reply, digest(of_keys(session.sample.base, keys), in_order=True))
+    return _priced(reply, digest(of_keys(session.sample.base, keys), in_order=True))
 
 
 def build_get_warm(session: BucketSession) -> Workload:
@@ -330,7 +342,7 @@ def _get_warm(
         start=asked,
         count=asked,
     )
-    return outcome(reply, digest(of_keys(session.sample.base, keys), in_order=True))
+    return _priced(reply, digest(of_keys(session.sample.base, keys), in_order=True))
 
 
 def build_scan(session: BucketSession) -> Workload:
@@ -359,7 +371,7 @@ def _scan(
         arguments=[],
         seconds=session.scale.read_seconds,
     )
-    return outcome(reply, digest(session.sample.loaded(session.rows_of(peer))))
+    return _priced(reply, digest(session.sample.loaded(session.rows_of(peer))))
 
 
 BUCKET_WORKLOADS: Final[Mapping[str, Callable[[BucketSession], Workload]]] = {

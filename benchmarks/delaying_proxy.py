@@ -2,10 +2,14 @@
 
 Every request waits for the same time before it is passed on, as it would on the way to a distant
 server; waiting ones do not hold up others. Bytes are passed on as they came: clients have signed
-them. `GET /-/requests` returns how many requests there were; it is neither delayed nor counted.
+them. `GET /-/requests` returns how many requests there were, by kind, as JSON; it is neither
+delayed nor counted. Kinds are those that S3 prices.
 """
 
 import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from threading import Thread
 from typing import Final, Self
@@ -23,7 +27,7 @@ class DelayingProxy:
     def __init__(self, host: str, port: int, delays_ms: tuple[int, ...]) -> None:
         self._host = host
         self._port = port
-        self._counts = dict.fromkeys(delays_ms, 0)
+        self._counts = {delay: Counter[str]() for delay in delays_ms}
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._servers: list[asyncio.Server] = []
@@ -81,7 +85,7 @@ class DelayingProxy:
                 if "expect" in fields:
                     answers.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 body = b"".join([piece async for piece in _body(client, fields, is_request=True)])
-                self._counts[delay] += 1
+                self._counts[delay][_kind(method, path)] += 1
                 await asyncio.sleep(delay / 1_000)
                 requests.write(head + body)
                 await _pass_answer(upstream, answers, is_head=method == "HEAD")
@@ -89,8 +93,16 @@ class DelayingProxy:
             requests.close()
 
 
-def _counted(count: int) -> bytes:
-    text = str(count)
+def _kind(method: str, path: str) -> str:
+    query = path.partition("?")[2]
+    if method == "GET":
+        return "list" if "list-type=" in query else "get"
+    is_delete = method == "DELETE" or (method == "POST" and query.startswith("delete"))
+    return "delete" if is_delete else "head" if method == "HEAD" else "put"
+
+
+def _counted(counts: Mapping[str, int]) -> bytes:
+    text = json.dumps(counts)
     return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
 
 

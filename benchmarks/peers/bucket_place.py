@@ -5,9 +5,10 @@ The directory is the store's own, for what it keeps on the machine; the table is
 
 import json
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from benchmarks.delaying_proxy import COUNT_PATH
 
@@ -39,10 +40,10 @@ class BucketPlace:
         """The place as a URI."""
         return f"s3://{self.bucket}/{self.prefix}"
 
-    def requests(self) -> int:
-        """Return how many requests came to this address so far."""
+    def requests(self) -> Mapping[str, int]:
+        """Return how many requests came to this address so far, by kind."""
         with urllib.request.urlopen(f"{self.endpoint}{COUNT_PATH}") as answer:  # noqa: S310
-            return int(answer.read())
+            return cast("dict[str, int]", json.loads(answer.read()))
 
     def environment(self) -> dict[str, str]:
         """Return the place in the words of the environment."""

@@ -312,11 +312,13 @@ class _Requests:
         self._before = store.requests()
 
     def per_call(self, calls: int) -> dict[str, float]:
-        """Return the requests of a call as a fact; none for a store without a server."""
+        """Return the requests of a call as facts; none for a store without a server."""
         after = self._store.requests()
         if self._before is None or after is None:
             return {}
-        return {"requests_per_call": (after - self._before) / max(calls, 1)}
+        made = {kind: count - self._before.get(kind, 0) for kind, count in after.items()}
+        each = {f"{kind}_per_call": count / max(calls, 1) for kind, count in made.items() if count}
+        return {"requests_per_call": sum(made.values()) / max(calls, 1), **each}
 
 
 def serve_store(greeting: str, kinds: Mapping[str, OpenStore]) -> None:

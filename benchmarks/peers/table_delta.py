@@ -1,6 +1,6 @@
 """delta-rs's part in the table benchmarks: files sorted by id, read by its own queries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import cast
@@ -102,7 +102,7 @@ class BucketDeltaStore(DeltaStore):
         self._place = BucketPlace.of(directory)
         return self._place.location, self._place.environment()
 
-    def requests(self) -> int | None:
+    def requests(self) -> Mapping[str, int] | None:
         return self._place.requests()
 
 

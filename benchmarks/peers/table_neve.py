@@ -153,7 +153,7 @@ class BucketNeveStore(NeveStore):
         }
         return neve.open(self._place.location, storage_options=options)
 
-    def requests(self) -> int | None:
+    def requests(self) -> Mapping[str, int] | None:
         return self._place.requests()
 
 

@@ -4,7 +4,7 @@ The table after updates is not made by its upsert but written again, sorted, in 
 takes less time, and leaves a scan of one sorted file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final, cast
@@ -84,7 +84,7 @@ class BucketIcebergStore(IcebergStore):
             "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
         }
 
-    def requests(self) -> int | None:
+    def requests(self) -> Mapping[str, int] | None:
         return self._place.requests()
 
 

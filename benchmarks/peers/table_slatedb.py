@@ -6,7 +6,7 @@ Each call enters the event loop once.
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from threading import Thread
@@ -119,7 +119,7 @@ class BucketSlateStore(SlateStore):
         self._thread.join()
         self._loop.close()
 
-    def requests(self) -> int | None:
+    def requests(self) -> Mapping[str, int] | None:
         return self._place.requests()
 
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:

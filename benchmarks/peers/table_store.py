@@ -6,7 +6,7 @@ rows are made ready in that form before the clock runs, batches and keys come as
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -68,8 +68,8 @@ class TableStore(ABC):
         self.upsert(rows)
         self.settle()
 
-    def requests(self) -> int | None:
-        """Return how many requests its server has had; None where there is no server."""
+    def requests(self) -> Mapping[str, int] | None:
+        """Return how many requests its server has had, by kind; None where there is no server."""
         return None
 
     def settle(self) -> None:  # noqa: B027 - some stores have nothing to do

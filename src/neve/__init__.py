@@ -26,6 +26,7 @@ from neve.errors import (
     SchemaMismatch,
     StorageFull,
     StorageReadOnly,
+    StorageRefused,
     Unavailable,
 )
 from neve.observability.events import Listener
@@ -62,6 +63,7 @@ __all__ = [
     "Snapshot",
     "StorageFull",
     "StorageReadOnly",
+    "StorageRefused",
     "Table",
     "TableOptions",
     "TableSchema",

@@ -27,6 +27,7 @@ from neve.errors import (
     SchemaMismatch,
     StorageFull,
     StorageReadOnly,
+    StorageRefused,
     Unavailable,
 )
 from neve.model.predicate import Predicate, col
@@ -83,6 +84,7 @@ __all__ = [
     "Snapshot",
     "StorageFull",
     "StorageReadOnly",
+    "StorageRefused",
     "Table",
     "TableOptions",
     "TableSchema",

@@ -13,7 +13,8 @@ The tree, with the exit code of the command line for each group:
     │   └── CatalogConflict    the same, for names and definitions of tables
     ├── Unavailable            storage did not answer, or cannot do what is needed
     │   ├── StorageFull        no space, or no quota, is left; free some first
-    │   └── StorageReadOnly    the file system is mounted read-only
+    │   ├── StorageReadOnly    the file system is mounted read-only
+    │   └── StorageRefused     the bucket refuses: credentials, permission, clock, or no bucket
     ├── OutcomeUnknown         it may or may not have happened; look before repeating
     ├── NotPublished           it is committed, and other engines do not see it yet
     │   reopen (4)
@@ -298,6 +299,10 @@ class StorageFull(Unavailable):
 
 class StorageReadOnly(Unavailable):
     """The file system is read-only; trying again does not help."""
+
+
+class StorageRefused(Unavailable):
+    """A bucket refuses the request, for credentials or permissions; trying again does not help."""
 
 
 class OutcomeUnknown(NeveError):

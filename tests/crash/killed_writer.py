@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import neve
 from neve.catalog.lake import Lake
+from neve.wal.log_options import SyncPolicy
 
 THREADS = 2
 CHANGE_KINDS = ("put", "upsert", "delete", "delete_many", "flush", "compact")
@@ -80,7 +81,8 @@ def write_for_ever(place: Place, seed: int, starts: list[int]) -> None:
     """Open the table and change it by several threads until the process ends."""
     catalog = place.opened()
     # In a bucket, what is not synced is only in the memory of the process.
-    policies = ("group",) if place.storage_options else ("group", "none", "always", "interval")
+    every = (SyncPolicy.GROUP, SyncPolicy.NONE, SyncPolicy.ALWAYS, SyncPolicy.INTERVAL)
+    policies = every[:1] if place.storage_options else every
     options = neve.TableOptions(
         sync=policies[seed % len(policies)],
         puts_in_flight=1 + seed % 3,

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -156,7 +157,7 @@ def long_life(world: World, lake: Lake, puts_in_flight: int) -> None:
     with ThreadPoolExecutor(3) as threads:
         puts = [
             threads.submit(
-                world.write, lambda n=number: table.put({"id": n, "v": n}), number, number
+                world.write, partial(table.put, {"id": number, "v": number}), number, number
             )
             for number in range(6)
         ]

@@ -27,7 +27,8 @@ ROWS = 40_000
 CACHE_BYTES = 4 << 20
 # Files that are smaller than the largest copy, which is a quarter of the cache.
 OPTIONS = neve.TableOptions(background=False, file_bytes=800_000)
-SCHEMA = pa.schema({"id": pa.int64(), "v": pa.binary()})
+COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.binary()}
+SCHEMA = pa.schema(COLUMNS)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The proxy of the bucket benchmarks passes everything on, counts requests, and delays them."""
 
+import json
 import os
 import time
 import urllib.request
@@ -30,10 +31,11 @@ def proxy(seaweed: S3Endpoint) -> Iterator[DelayingProxy]:
         yield running
 
 
-def counted(proxy: DelayingProxy, delay: int) -> int:
+def counted(proxy: DelayingProxy, delay: int) -> dict[str, int]:
     url = f"http://127.0.0.1:{proxy.ports[delay]}{COUNT_PATH}"
     with urllib.request.urlopen(url) as answer:
-        return int(answer.read())
+        found: dict[str, int] = json.loads(answer.read())
+        return found
 
 
 def options_at(at: S3Endpoint, proxy: DelayingProxy, delay: int) -> dict[str, str]:
@@ -59,8 +61,18 @@ def test_objects_of_any_size_pass_and_each_request_counts(
     with pytest.raises(NotFound):
         store.get("o/missing")
 
-    assert counted(proxy, DELAY_MS) == 2 * len(payloads) + 3
-    assert counted(proxy, 0) == 0
+    store.delete("o/1")
+    assert [info.size for info in store.list("o/")] == [0, 100_000, 3_000_000]
+
+    gets = len(payloads) + 2
+    assert counted(proxy, DELAY_MS) == {
+        "put": len(payloads),
+        "get": gets,
+        "head": 1,
+        "delete": 1,
+        "list": 1,
+    }
+    assert counted(proxy, 0) == {}
 
 
 def test_requests_wait_side_by_side(store: ObjectStore) -> None:
@@ -81,4 +93,4 @@ def test_a_table_works_behind_it(seaweed: S3Endpoint, proxy: DelayingProxy, pref
         table.upsert([{"id": number, "v": 1} for number in range(1_000)])
         table.flush()
         assert table.scan().count() == 1_000
-    assert counted(proxy, 0) > 10
+    assert sum(counted(proxy, 0).values()) > 10

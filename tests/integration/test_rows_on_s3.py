@@ -467,7 +467,8 @@ def test_a_cold_get_takes_two_requests_and_an_index_and_a_warm_one_none(
     assert second == ({} if place == "directory" else first)
 
 
-WIDE = pa.schema({"id": pa.int64(), "v": pa.binary()})
+WIDE_COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.binary()}
+WIDE = pa.schema(WIDE_COLUMNS)
 
 
 @pytest.mark.parametrize("place", ["memory", "directory"])
@@ -484,7 +485,7 @@ def test_a_cold_get_of_a_large_file_reads_one_group_and_the_keys_of_its_index(
         table = lake.create_table("a.b", WIDE, [key], options=BY_HAND)
         table.upsert(wide)
         table.flush()
-        file_bytes = sum(table.files()["file_size_bytes"].to_pylist())
+        file_bytes = table.stats().file_bytes
     more = {"cache_directory": str(tmp_path / "copies")} if place == "directory" else {}
     options = at.storage_options(cache_bytes=str(1 << 30), **more)
     with neve.open(at.location(prefix), storage_options=options, read_only=True) as lake:

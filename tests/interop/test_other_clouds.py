@@ -21,7 +21,7 @@ BY_HAND = neve.TableOptions(background=False)
 @pytest.fixture(scope="module")
 def emulated() -> Iterator[Emulated]:
     """Yield Azurite, where its command is named."""
-    if "NEVE_AZURITE" not in os.environ:
+    if not os.environ.get("NEVE_AZURITE"):
         pytest.skip("NEVE_AZURITE is not set: `make interop` installs Azurite, with npm")
     with azurite() as emulated:
         yield emulated

@@ -43,6 +43,7 @@ from neve.errors import (
     OutcomeUnknown,
     StorageFull,
     StorageReadOnly,
+    StorageRefused,
     Unavailable,
 )
 from neve.manifest.documents import Lease, StorePaths, decode_lease, encode_lease
@@ -90,7 +91,7 @@ class HeldLease:
         """Tag of the lease as this process last wrote it; None when an answer was lost."""
         try:
             self._write(is_new=True)
-        except (StorageFull, StorageReadOnly) as error:
+        except (StorageFull, StorageReadOnly, StorageRefused) as error:
             logger.info("kept a lease in memory version=%d cause=%s", self.version, error)
             leases.keep_here(self)
 

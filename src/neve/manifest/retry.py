@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Final
 
-from neve.errors import NeveError, OutcomeUnknown, StorageFull, StorageReadOnly, Unavailable
+from neve.errors import (
+    NeveError,
+    OutcomeUnknown,
+    StorageFull,
+    StorageReadOnly,
+    StorageRefused,
+    Unavailable,
+)
 from neve.storage.clock import Clock, IdSource
 
 _FIRST_PAUSE_SECONDS: Final = 0.002
@@ -33,10 +40,10 @@ class Patience:
     ) -> None:
         """Raise Unavailable, or OutcomeUnknown, once the deadline has passed.
 
-        The error of a full or read-only disk is raised at once: waiting does not help.
+        The error of a full or read-only disk, or of a bucket that refuses, is raised at once.
         """
         self._cause = cause or self._cause
-        if isinstance(cause, StorageFull | StorageReadOnly) and not unknown:
+        if isinstance(cause, StorageFull | StorageReadOnly | StorageRefused) and not unknown:
             raise cause  # waiting does not help
         if self.clock.monotonic() >= self._ends_at:
             error_type = OutcomeUnknown if unknown else Unavailable

@@ -14,7 +14,7 @@ back, and its content decides:
     refused or lost       is another's        None             None; after a lost answer
                                                                OutcomeUnknown
     never sent            is not read         try again        try again
-    no                    is not read         Unavailable; after a lost answer OutcomeUnknown
+    no                    is not read         StorageRefused; after a lost answer OutcomeUnknown
 
 As before means absent for `put_if_absent`, and the old tag for `put_if_match`. Trying again ends
 with patience: in OutcomeUnknown when an answer was lost, otherwise in Unavailable.
@@ -40,6 +40,7 @@ from neve.errors import (
     NotFound,
     OutcomeUnknown,
     Phrase,
+    StorageRefused,
     Unavailable,
     Wording,
 )
@@ -275,7 +276,8 @@ class CloudStore:
         return self._unavailable(failure, path)
 
     def _unavailable(self, failure: Failure, path: str | None = None) -> Unavailable:
-        return Unavailable(
+        is_final = failure.verdict in {Verdict.NO, Verdict.MISSING}
+        return (StorageRefused if is_final else Unavailable)(
             f"{self.location} did not serve the request ({failure.reason})",
             path=path,
             hint=failure.hint or "Check the endpoint, the network and the credentials",

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from neve.cli.commands import DocumentedCommand, leaf_commands
 from neve.cli.main import cli
+from neve.server import http_server
 
 Leaf = tuple[str, click.Command, click.Context]
 
@@ -72,6 +73,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ok(MAKES_THE_TABLE)
         lines = "".join(f"{json.dumps(row)}\n" for row in ROWS)
         Path("orders.jsonl").write_text(lines)
+        Path("tokens.toml").write_text(
+            '[[token]]\nname = "a"\ntoken = "0123456789abcdef"\nscopes = ["read"]\n'
+        )
         Path("orders.csv").write_text("id;customer\n3;cyd\nx;dan\n")
         Path("changes.csv").write_text("op,id,customer,lsn\nu,3,cyd,2\nd,2,,1\n")
         Path("topic.jsonl").write_text('{"op": "d", "before": {"id": 2}, "source": {"lsn": 7}}\n')
@@ -92,6 +96,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the directory of the examples, as the one that commands run in."""
+    # A server would listen on a port that others may have, and wait for its end.
+    listen = http_server._listening
+    monkeypatch.setattr(http_server, "_listening", lambda _host, _port: listen("127.0.0.1", 0))
+    monkeypatch.setattr(http_server.LakeServer, "wait", lambda _self: None)
     copy = tmp_path / "place"
     shutil.copytree(made, copy)
     monkeypatch.chdir(copy)

@@ -89,7 +89,7 @@ def serve(
     recorder = PrometheusRecorder()
     opened = open_lake(lake, storage_options, recorder=recorder)
     # From here on there is something to finish.
-    signal.signal(signal.SIGTERM, _stop)
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         with (
             opened as found,
@@ -107,6 +107,8 @@ def serve(
             server.wait()
     except _Stopped:
         return
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show(server: RunningServer, *, as_json: bool) -> None:

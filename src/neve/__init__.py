@@ -5,6 +5,7 @@ ten times as long as loading the rest, and commands such as `neve --help` need n
 `__init__.pyi` has their types.
 """
 
+import functools
 import importlib
 from collections.abc import Mapping
 from os import PathLike
@@ -130,6 +131,7 @@ def open(  # noqa: A001 - it is called neve.open
         listener=listener,
         read_only=read_only,
         make_sql=_make_sql,
+        load_server=_load_server,
     )
 
 
@@ -141,6 +143,11 @@ def _make_sql(lake: object) -> object:
         raise Unavailable(
             f"SQL is not installed: {error}", hint="Install it with: pip install 'neve[sql]'"
         ) from error
+
+
+def _load_server(lake: object) -> object:
+    """Load the server, which is an extra, for a lake that is asked for it."""
+    return functools.partial(importlib.import_module("neve.server.http_server").serve, lake)
 
 
 def __getattr__(name: str) -> object:

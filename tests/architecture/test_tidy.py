@@ -58,7 +58,6 @@ MODULE_DOORS = {"difflib": "model/suggestions.py"}
 LAZY_PLACES = {
     "__init__.py": "`import neve` takes a few hundredths of a second",
     "__main__.py": "Ctrl-C is answered before anything else is loaded",
-    "catalog/lake.py": "the server, which `serve` starts, is above it and an extra",
     "cli/commands.py": "a command loads what it needs",
     "spark/__init__.py": "PySpark is an extra",
     "spark/source.py": "Spark sends this module to workers that only read",

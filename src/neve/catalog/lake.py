@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -29,7 +28,7 @@ from neve.catalog.guests import Guests, GuestTable
 from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
-from neve.catalog.running_server import RunningServer
+from neve.catalog.running_server import LoadServer, RunningServer
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.sql_door import Frame, MakeSqlEngine, Parameters, SqlResult, SqlSession
 from neve.catalog.stored_table import TableState
@@ -564,23 +563,12 @@ class Lake(KeptInProcess):
         and its key, as files. Clients get `client_config` with each table, such as the endpoint of
         a bucket. A `recorder` that the lake was opened with shows its numbers in `/metrics`.
         """
-        self._stores.check_open()
         given = {
             "body_bytes": body_bytes,
             "body_seconds": body_seconds,
             "concurrency": concurrency,
         }
-        try:
-            # The server is above the catalog, and an extra.
-            module = import_module("neve.server.http_server")
-        except ModuleNotFoundError as error:
-            if error.name not in {"starlette", "uvicorn"}:
-                raise
-            raise InvalidArgument(
-                f"the package {error.name} is not installed", hint='pip install "neve[server]"'
-            ) from error
-        running: RunningServer = module.serve(
-            self,
+        return self._stores.server()(
             host=host,
             port=port,
             tokens=tokens,
@@ -589,7 +577,6 @@ class Lake(KeptInProcess):
             client_config=client_config,
             recorder=recorder,
         )
-        return running
 
     def _fill_from(self, guest: GuestTable, draft: str, *, is_ordered: bool) -> None:
         rows = guest.to_arrow()
@@ -769,8 +756,9 @@ def open_lake(
     listener: Listener | None = None,
     read_only: bool = False,
     make_sql: MakeSqlEngine | None = None,
+    load_server: LoadServer | None = None,
 ) -> Lake:
-    """Open the lake at a location; this is `neve.open`, which passes `make_sql`."""
+    """Open the lake at a location; this is `neve.open`, which passes the last two."""
     text = fspath(location) if isinstance(location, PathLike) else location
     if not isinstance(text, str):
         raise InvalidArgument(
@@ -799,6 +787,8 @@ def open_lake(
         if isinstance(error.__cause__, NotADirectoryError):
             error.hint = "Use a directory, which may be new"
         raise
+    if load_server is not None:
+        lake._stores.load_server = partial(load_server, lake)  # noqa: SLF001 - of this module
     if make_sql is not None:
         lake._stores.make_sql = partial(make_sql, lake)  # noqa: SLF001 - of this module
     return lake

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from neve.catalog.catalog_entries import CatalogEntries
+from neve.catalog.running_server import Serve
 from neve.catalog.sql_door import SqlEngine
 from neve.catalog.stored_table import StoredTable
 from neve.engine.background import end_forgotten
@@ -187,6 +188,7 @@ class LakeStores:
         self._sql: SqlEngine | None = None
         # Set once, before the lake is used.
         self.make_sql: Callable[[], SqlEngine] | None = None
+        self.load_server: Callable[[], Serve] | None = None
         # Set in a forked child.
         self._is_forked = False
         keep_to_process(self)
@@ -202,6 +204,22 @@ class LakeStores:
                     )
                 self._sql = self.make_sql()
             return self._sql
+
+    def server(self) -> Serve:
+        """Return what serves this lake, loading it first; raises InvalidArgument."""
+        self.check_open()
+        if self.load_server is None:
+            raise InvalidArgument(
+                "this lake was not opened for a server", hint="Open it with neve.open"
+            )
+        try:
+            return self.load_server()
+        except ModuleNotFoundError as error:
+            if error.name not in {"starlette", "uvicorn"}:
+                raise
+            raise InvalidArgument(
+                f"the package {error.name} is not installed", hint='pip install "neve[server]"'
+            ) from error
 
     def stored_table(self, table_id: str) -> StoredTable:
         """Return the version store of a table, which may not exist yet."""

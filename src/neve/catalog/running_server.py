@@ -1,7 +1,12 @@
-"""RunningServer: what `lake.serve` returns, without the libraries of the server."""
+"""RunningServer: what `lake.serve` returns, without the libraries of the server.
 
+The server is an extra and a layer above the catalog: `neve.open` hands in the function that loads
+it, as for SQL.
+"""
+
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 
 class RunningServer(Protocol):
@@ -28,3 +33,9 @@ class RunningServer(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+
+Serve: TypeAlias = Callable[..., RunningServer]
+"""Starts a server; takes the arguments of `Lake.serve`."""
+LoadServer: TypeAlias = Callable[[Any], Serve]
+"""Takes the lake."""

@@ -254,6 +254,7 @@ def _speed_block(results: NewestResults) -> str:
     names = {
         "table": "tables",
         "history": "history",
+        "sql": "SQL",
         "iceberg": "Iceberg",
         "bucket": "bucket",
         "log": "log and manifest",

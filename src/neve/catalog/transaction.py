@@ -215,6 +215,15 @@ class Transaction(TransactionBlock, TransactionTable):
     def __repr__(self) -> str:
         return f"Transaction({self.name!r}, {self._life.ending or 'open'})"
 
+    def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
+        """Run queries and changes of rows of its table, which is also called `this`.
+
+        It is read as the transaction sees it; other tables are read as of now. See `Lake.sql`.
+        """
+        self._life.check()
+        with self._table.sql().session(this=self, transaction=self) as session:
+            return session.sql(text, params, **frames)
+
     def commit(self) -> int:
         """Make its writes durable and visible; return the last sequence number.
 

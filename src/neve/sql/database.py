@@ -1,6 +1,7 @@
 """DuckDB as the engine of queries: one database in memory for each lake, closed to the outside.
 
-    external access       off: no files, no network, no ATTACH, no extensions
+    external access       off: no files, no network, no ATTACH, no extensions; what does not fit
+                          into memory is an error, not a file
     replacement scans     off: names in a query never reach variables of the program
     configuration         locked: no statement can turn anything on again
 
@@ -21,6 +22,7 @@ from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound, Una
 from neve.model.suggestions import suggestion
 
 _CLOSED: Final = (
+    "SET temp_directory = ''",
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
     "SET allow_community_extensions = false",

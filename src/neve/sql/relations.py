@@ -19,7 +19,7 @@ from neve.catalog.lake import Lake, open_to_read
 from neve.catalog.sql_door import Frame, Parameters
 from neve.catalog.system_tables import SYSTEM_TABLES
 from neve.catalog.table import Table, open_table_of
-from neve.catalog.transaction import LakeTransaction, TransactionReader
+from neve.catalog.transaction import LakeTransaction, Transaction, TransactionReader
 from neve.errors import NeveError, NotFound
 from neve.model.display import shown
 from neve.model.suggestions import similar_name, suggestion
@@ -97,7 +97,7 @@ class RelationSet:
         connection: Connection,
         *,
         frames: Mapping[str, Frame],
-        this: Table | None = None,
+        this: Table | Transaction | None = None,
         own: Mapping[str, ScanSource],
         transaction: LakeTransaction | None = None,
     ) -> None:
@@ -228,6 +228,7 @@ class RelationSet:
         if folded == THIS and self._this is not None:
             if self._this.name in self._opened or self._transaction is not None:
                 return self._source(TableRelation(table=self._this.name))
+            assert isinstance(self._this, Table), "a transaction has its table among its own"
             return self._stack.enter_context(self._this.snapshot())
         if folded in SYSTEM_TABLES:
             return self._lake.system_table(folded)

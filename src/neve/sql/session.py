@@ -24,8 +24,14 @@ import pyarrow as pa
 from neve.catalog.lake import Lake
 from neve.catalog.sql_door import Frame, Parameters, SqlResult
 from neve.catalog.table import Table
-from neve.catalog.transaction import LakeTransaction, TransactionReader, TransactionTable
+from neve.catalog.transaction import (
+    LakeTransaction,
+    Transaction,
+    TransactionReader,
+    TransactionTable,
+)
 from neve.errors import Closed, InvalidArgument
+from neve.model.display import shown
 from neve.sql.changes import Changed, change_rows
 from neve.sql.database import Database
 from neve.sql.definitions import call, create_from, define, show
@@ -70,8 +76,8 @@ class SqlEngine:
         self,
         *,
         external_access: bool = False,
-        this: Table | None = None,
-        transaction: LakeTransaction | None = None,
+        this: Table | Transaction | None = None,
+        transaction: LakeTransaction | Transaction | None = None,
     ) -> "Session":
         """Begin a session; `this` is the table of that name, `transaction` what it runs in."""
         with self._lock:
@@ -98,8 +104,8 @@ class Session:
         engine: SqlEngine,
         database: Database,
         *,
-        this: Table | None,
-        transaction: LakeTransaction | None,
+        this: Table | Transaction | None,
+        transaction: LakeTransaction | Transaction | None,
     ) -> None:
         self._engine = engine
         self._database = database
@@ -175,7 +181,7 @@ class Session:
         with ExitStack() as stack:
             if self._transaction is not None:
                 stack.enter_context(self._ended_when_failed(self._transaction))
-                changing = self._transaction.table(name)
+                changing = self._inside(self._transaction, name)
             else:
                 table = stack.enter_context(lake.table(name))
                 changing = stack.enter_context(table.transaction())
@@ -195,8 +201,19 @@ class Session:
             relations.register(rows.relations)
             return change_rows(statement, table, relations, params)
 
+    def _inside(self, transaction: LakeTransaction | Transaction, name: str) -> TransactionTable:
+        """Return a table of the transaction, to change it."""
+        if isinstance(transaction, LakeTransaction):
+            return transaction.table(name)
+        if transaction.name != name:
+            raise InvalidArgument(
+                f"the transaction is one of {shown(transaction.name)}, not of {shown(name)}",
+                hint="Begin one over several tables, with lake.transaction()",
+            )
+        return transaction
+
     @contextmanager
-    def _ended_when_failed(self, transaction: LakeTransaction) -> Iterator[None]:
+    def _ended_when_failed(self, transaction: LakeTransaction | Transaction) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -268,14 +285,19 @@ class Session:
     def _relations(
         self, frames: Mapping[str, Frame], own: Mapping[str, TransactionTable] | None = None
     ) -> RelationSet:
+        inside = dict(own or {})
+        transaction = self._transaction
+        if isinstance(transaction, Transaction):
+            inside[transaction.name] = transaction
+            transaction = None  # other tables are read as of now
         return RelationSet(
             self._engine.lake,
             self._engine.readers,
             self._database.connection(),
             frames=frames,
             this=self._this,
-            own={name: TransactionReader(table) for name, table in (own or {}).items()},
-            transaction=self._transaction,
+            own={name: TransactionReader(table) for name, table in inside.items()},
+            transaction=transaction,
         )
 
     def _explain(

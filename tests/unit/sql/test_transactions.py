@@ -129,3 +129,29 @@ def test_what_is_not_part_of_a_transaction_is_refused(
 def test_there_is_nothing_to_end(lake: neve.Lake, text: str) -> None:
     with pytest.raises(InvalidArgument, match="no transaction"):
         lake.sql(text)
+
+
+def test_sql_runs_in_a_transaction_of_one_table(lake: neve.Lake) -> None:
+    with lake.table("bank.a") as table, table.transaction() as tx:
+        tx.put({"id": 3, "amount": 1})
+        assert tx.sql("select count(*) from this").fetchall() == [(3,)]
+        assert tx.sql("update this set amount = amount + 1").count == 3
+        assert tx.sql("select sum(a.amount), sum(b.amount) from bank.a a join bank.b b using (id)")
+        with pytest.raises(InvalidArgument, match="several tables"):
+            table.transaction().sql("delete from bank.b")
+        assert total(lake) == (200, 200)
+
+    assert total(lake) == (204, 200)
+    with pytest.raises(neve.Closed):
+        tx.sql("select 1")
+
+
+def test_a_failed_change_ends_a_transaction_of_python(lake: neve.Lake) -> None:
+    with lake.transaction() as tx:
+        tx.sql("delete from bank.a")
+        with pytest.raises(AlreadyExists):
+            tx.sql("insert into bank.b values (1, 1)")
+        with pytest.raises(neve.Closed):
+            tx.sql("select 1")
+
+    assert total(lake) == (200, 200)

@@ -29,6 +29,7 @@ from tests.spark.spark_rows import Row, rows_of
 pytestmark = pytest.mark.s3
 
 ROWS = 1_000
+DETAIL = "spark.sql.ui.explainMode"
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +230,11 @@ def test_no_secret_shows_in_plans_texts_logs_or_errors(
         ]
         texts += [str(frame._jdf.queryExecution()) for frame in (read, source)]
         ns.upsert(rows, location, NAME, storage_options=options)
+        # As detailed as Spark's pages can be: with the logical plans, which have the options.
+        spark.conf.set(DETAIL, "extended")
+        with_options(rows.write.format("neve"), options).mode("append").save(location)
+        spark.conf.unset(DETAIL)
+        texts += described_jobs(spark)
         for bad in (rows.selectExpr("id", "v", "5 as text"), rows.union(rows)):
             with pytest.raises(neve.NeveError) as failed:
                 ns.upsert(bad, location, NAME, storage_options=options)
@@ -240,6 +246,16 @@ def test_no_secret_shows_in_plans_texts_logs_or_errors(
     for text in texts:
         assert options["secret_access_key"] not in text
         assert options["access_key_id"] not in text
+
+
+def described_jobs(spark: SparkSession) -> list[str]:
+    """Return what Spark's pages show of all that it ran, whether there are pages or not."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    ran = store.executionsList()
+    described = [ran.apply(place) for place in range(ran.size())]
+    texts = [f"{each.description()} {each.physicalPlanDescription()}" for each in described]
+    assert any("storage.access_key_id=***" in text for text in texts)
+    return texts
 
 
 def test_wrong_credentials_and_missing_buckets_are_typed_on_the_driver(

@@ -134,6 +134,9 @@ NEEDED: Final = {
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Plans show the options of a source. Spark hides what looks like a secret, which not every key
+    # of a bucket does: hide all storage options.
+    "spark.sql.redaction.options.regex": r"(?i)url|^storage\.",
 }
 
 # Further settings of a driver that is started here.

@@ -39,6 +39,7 @@ from benchmarks.table_session import (
     left_out,
     outcome,
 )
+from neve.model.display import counted
 from neve.storage.cloud_options import RequestPrices
 
 BUCKET_ROWS: Final = 200_000
@@ -155,7 +156,7 @@ def _candidates(
     def named(peer: TablePeer, many: int | None, delay: int) -> Candidate:
         more = {} if many is None else {"threads": many}
         run: Trial = functools.partial(trial, session, peer, delay, **more)
-        words = [peer.name, *([] if many is None else [f"{many} threads"]), f"{delay} ms"]
+        words = [peer.name, *([] if many is None else [counted(many, "thread")]), f"{delay} ms"]
         kind = Kind.NEVE if peer is NEVE else Kind.PEER
         return Candidate(name=", ".join(words), kind=kind, trial=run, sync=sync)
 

@@ -54,6 +54,7 @@ from benchmarks.manifest_growth import build_manifest_growth, build_manifest_ope
 from benchmarks.merge_growth import build_merge_growth
 from benchmarks.peer_environment import PEERS, PYPAIMON, PeerEnvironment
 from benchmarks.report import terminal_table, write_report
+from benchmarks.rest_catalog import build_rest_commit, build_rest_list, build_rest_load
 from benchmarks.result_file import FORMAT, RunRecord, WorkloadRecord, write_run
 from benchmarks.spark_bench import SparkBench, spark_scale
 from benchmarks.spark_suite import (
@@ -85,6 +86,9 @@ WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "start_up": build_start_up,
     "manifest_commits": build_manifest_commits,
     "manifest_commits_s3": build_manifest_commits_s3,
+    "rest_load": build_rest_load,
+    "rest_commit": build_rest_commit,
+    "rest_list": build_rest_list,
     "manifest_growth": build_manifest_growth,
     "manifest_open": build_manifest_open,
 }

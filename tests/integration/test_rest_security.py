@@ -206,7 +206,7 @@ def test_a_request_with_an_idempotency_key_is_done_once(tmp_path: Path) -> None:
 
         assert (first.status, again.status) == (200, 200)
         assert first.body == again.body
-        assert other.status == 422
+        assert other.error == (400, "BadRequestException")
         assert client.post("/v1/namespaces", body).error == (409, "AlreadyExistsException")
 
 

@@ -150,18 +150,18 @@ class CatalogEntries:
 
     def create_namespace(self, namespace: str, properties: Mapping[str, str]) -> None:
         """Add a namespace; raises AlreadyExists."""
-        self._change_state(lambda state: state.with_namespace(namespace, properties))
+        self.change_state(lambda state: state.with_namespace(namespace, properties))
 
     def drop_namespace(self, namespace: str) -> None:
         """Remove an empty namespace; raises NotFound, InvalidArgument."""
-        self._change_state(lambda state: state.without_namespace(namespace))
+        self.change_state(lambda state: state.without_namespace(namespace))
 
     def change_namespace(
         self, namespace: str, given: Mapping[str, str], removed: Iterable[str]
     ) -> None:
         """Set and remove properties of a namespace; raises NotFound."""
         gone = tuple(removed)
-        self._change_state(lambda state: state.with_properties(namespace, given, gone))
+        self.change_state(lambda state: state.with_properties(namespace, given, gone))
 
     def guest(self, name: str) -> GuestEntry:
         """Return a guest; raises NotFound."""
@@ -349,7 +349,9 @@ class CatalogEntries:
         """Return every announcement, by table."""
         return self._announcements_in(self.store.read(), ANNOUNCED_PREFIX)
 
-    def _change_state(self, change: Callable[[CatalogState], CatalogState]) -> None:
+    def change_state(self, change: Callable[[CatalogState], CatalogState]) -> None:
+        """Replace the names by what a function makes of them."""
+
         def run(session: WriteSession) -> None:
             self._put_state(session, change(self._state_in(session)))
 

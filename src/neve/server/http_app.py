@@ -247,7 +247,7 @@ class CatalogApp:
         kept = self._kept(call.caller.name, key, print_)
         if kept.print_ != print_:
             raise RequestRefused(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
+                HTTPStatus.BAD_REQUEST,
                 BAD_REQUEST,
                 "the idempotency key was used for another request",
             )

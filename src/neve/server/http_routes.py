@@ -301,6 +301,13 @@ def _unsupported(catalog: LakeCatalog, call: Call) -> Answer:
     raise RequestRefused(HTTPStatus.NOT_ACCEPTABLE, UNSUPPORTED, "a lake has no views")
 
 
+def _no_exchange(_catalog: LakeCatalog, _call: Call) -> Answer:
+    # The one answer that has OAuth's form instead of Iceberg's.
+    words = "the server issues no tokens: use one that it knows as a bearer token"
+    error = {"error": "unsupported_grant_type", "error_description": words}
+    return _json(error, HTTPStatus.BAD_REQUEST)
+
+
 def _route(
     name: str,
     method: str,
@@ -329,6 +336,7 @@ _VIEW: Final = f"{_SPACE}/views/{{view}}"
 
 ROUTES: Final = (
     _route("config", "GET", "/v1/config", _config, listed=False),
+    _route("oauth", "POST", "/v1/oauth/tokens", _no_exchange, listed=False),
     _route("namespaces", "GET", "/v1/namespaces", _list_namespaces),
     _route("create-namespace", "POST", "/v1/namespaces", _create_namespace, access="write"),
     _route("namespace", "GET", _SPACE, _load_namespace),

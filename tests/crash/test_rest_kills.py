@@ -1,0 +1,103 @@
+"""A server that is killed between adopting a commit and answering: nothing is lost or doubled."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+import neve
+from tests.crash import rest_server
+from tests.gates import Gate
+from tests.integration.rest_requests import cities, make_orders, orders
+from tests.integration.test_rest_writing import commit_of
+
+
+@contextmanager
+def serving(lake: Path, moment: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    process = subprocess.Popen(
+        [sys.executable, rest_server.__file__, str(lake), moment],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_commit_that_got_no_answer_is_made_once_when_it_is_sent_again(
+    tmp_path: Path, moment: str
+) -> None:
+    place = tmp_path / "lake"
+    with neve.open(place) as lake:
+        make_orders(lake).close()
+    with serving(place, moment) as (url, process):
+        theirs = RestCatalog("lake", uri=url).load_table("shop.orders")
+        with pytest.raises(Exception, match=r"[Cc]onnection|[Rr]emote"):
+            theirs.append(orders({1: "once", 100: "new"}))
+        assert process.wait(60) == rest_server.EXIT_CODE
+
+    with neve.open(place) as lake, lake.table("shop.orders") as table:
+        found = cities(table)
+        assert (found[1] == "once") == (100 in found) == (moment == "after")
+        table.verify(independent=True)
+
+
+def test_requests_that_are_repeated_after_kills_lose_and_double_nothing(
+    tmp_path: Path, scoreboard: Callable[[str], None]
+) -> None:
+    place = tmp_path / "lake"
+    with neve.open(place) as lake:
+        make_orders(lake).close()
+    expected = {key: f"c{key % 3}" for key in range(30)}
+    gate = Gate("R32 kills of a server around foreign commits", aim=20, full=500)
+    for seed in gate.seeds():
+        random = Random(seed)
+        rows = {random.randrange(60): f"{seed}.{each}" for each in range(5)}
+        with neve.open(place) as lake, lake.serve() as server:
+            request = commit_of(server, orders(rows))
+        with serving(place, random.choice(["before", "after"])) as (url, process):
+            send(url, request)
+            assert process.wait(60) == rest_server.EXIT_CODE
+        with neve.open(place) as lake, lake.serve() as server:
+            before = commits(lake)
+            for _ in range(2):
+                send(server.url, request)
+            expected |= rows
+            with lake.table("shop.orders") as table:
+                is_right = cities(table) == expected
+            gate.cases += 1
+            gate.violations += not is_right or commits(lake) > before + 1
+    scoreboard(gate.line())
+
+    assert not gate.violations
+
+
+def commits(lake: neve.Lake) -> int:
+    """Return how many retained Versions changed rows."""
+    operations = lake.load_table("shop.orders").history().column("operation").to_pylist()
+    return len([each for each in operations if each not in {"REPLACE", "EVOLVE"}])
+
+
+def send(url: str, request: dict[str, Any]) -> None:
+    """Send a commit to a server that may die."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
+    body = json.dumps(request)
+    try:
+        connection.request("POST", "/v1/namespaces/shop/tables/orders", body=body)
+        assert connection.getresponse().status == 200
+    except (ConnectionError, HTTPException):
+        return
+    finally:
+        connection.close()

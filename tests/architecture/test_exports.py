@@ -74,7 +74,7 @@ LAKE_SURFACE = {
     "tables": "list_tables table_exists table load_table table_meta create_table register_table "
     "rename_table drop_table purge_table bulk transaction retry",
     "SQL": "sql sql_session",
-    "other engines": "names new_uuid guests register adopt serve",
+    "other engines": "guests register adopt serve",
     "everything": "location requests system_table recover close",
 }
 FORMER_NAMES = (

@@ -95,7 +95,7 @@ class WorkerPool:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._enders: set[Thread] = set()
         self.is_over = False
-        # In a forked process: whether its threads stayed behind.
+        # In a forked process: whether its threads are those of the parent.
         self.is_lost = False
         # Guarded by `_gate`.
         self._members = 0

@@ -36,7 +36,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, overload
+from typing import Final, TypeVar, overload
 
 from neve.errors import (
     Closed,
@@ -96,6 +96,8 @@ DecideChanges = Callable[[], EncodedChanges | None]
 
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _U64_MAX: Final = (1 << 64) - 1
 
@@ -245,16 +247,11 @@ class WriteAheadLog:
         return None if first == NOTHING_LOGGED else first
 
     def _append_alone(self, decide: DecideChanges, apply: Apply | None) -> int | None:
-        sequence: int | None = None
-
-        def run() -> None:
-            nonlocal sequence
+        def run() -> int | None:
             changes = decide()
-            if changes is not None:
-                sequence = self.append_held(changes, apply)
+            return None if changes is None else self.append_held(changes, apply)
 
-        self.run_alone(run)
-        return sequence
+        return self.run_alone(run)
 
     def append_held(self, changes: EncodedChanges, apply: Apply | None) -> int:
         """Log a batch inside of `run_alone`; return its first sequence number.
@@ -274,73 +271,66 @@ class WriteAheadLog:
         """Refuse everything from now on, inside of `run_alone`: what counts is not known."""
         self._poison(error, self._active.file.path)
 
-    def run_alone(self, action: Callable[[], None]) -> None:
-        """Run an action while no batch is logged or applied."""
+    def run_alone(self, action: Callable[[], Result]) -> Result:
+        """Run an action while no batch is logged or applied; return what it returns."""
+        results: list[Result] = []
 
         def run() -> None:
-            self._wait_for_flights(0)
-            action()
+            if self.options.syncs_ahead > 1:
+                self._wait_for_flights(0)
+            results.append(action())
 
-        self._queue.run_alone(action if self.options.syncs_ahead == 1 else run)
+        self._queue.run_alone(run)
+        return results[0]
 
     def sync_once(self) -> bool:
         """Sync what is not durable yet; False when there was nothing to do."""
-        worked = False
         if self._durable_through >= self._next_sequence - 1:
             return False
 
-        def sync() -> None:
-            nonlocal worked
+        def sync() -> bool:
             self._check_usable()
-            worked = self._durable_through < self._next_sequence - 1
+            is_due = self._durable_through < self._next_sequence - 1
             self.sync_held()
+            return is_due
 
-        self.run_alone(sync)
-        return worked
+        return self.run_alone(sync)
 
     def rotate(self, *, then: Callable[[], None] | None = None) -> int:
         """Close the active log and begin the next one; return the number of the closed log.
 
         `then` is called before any batch is appended to the new log.
         """
-        closed = self._active.log_number
 
-        def rotate() -> None:
-            nonlocal closed
+        def rotate() -> int:
             self._check_usable()
             closed = self._active.log_number
             self._rotate()
             if then is not None:
                 then()
+            return closed
 
-        self.run_alone(rotate)
-        return closed
+        return self.run_alone(rotate)
 
     def floor_for(self, flushed_sequence: int) -> int:
         """Return the lowest log number that still holds rows above `flushed_sequence`."""
-        floor = 0
 
-        def find() -> None:
-            nonlocal floor
+        def find() -> int:
             needed = [log for log in self._closed_logs if log.end_sequence > flushed_sequence + 1]
-            floor = needed[0].number if needed else self._active.log_number
+            return needed[0].number if needed else self._active.log_number
 
-        self.run_alone(find)
-        return floor
+        return self.run_alone(find)
 
     def stretches(self, *, first: int, last: int) -> tuple[LogStretch, ...]:
         """Return where the rows with these sequence numbers are, in logs that are still kept."""
-        found: tuple[LogStretch, ...] = ()
 
-        def find() -> None:
-            nonlocal found
+        def find() -> tuple[LogStretch, ...]:
             active = self._active
             logs = [(log.number, log.path, log.first_sequence) for log in self._closed_logs]
             logs.append((active.log_number, active.file.path, self._first_sequence))
-            found = stretches_of(logs, first=first, last=last)
+            return stretches_of(logs, first=first, last=last)
 
-        self.run_alone(find)
-        return found
+        return self.run_alone(find)
 
     def truncate_below(self, floor: int) -> int:
         """Delete or recycle closed logs with a lower number; return how many."""
@@ -372,14 +362,7 @@ class WriteAheadLog:
 
     def drop_spares(self) -> int:
         """Delete the logs that are kept for reuse; return how many."""
-        dropped = 0
-
-        def drop() -> None:
-            nonlocal dropped
-            dropped = self._drop_spares()
-
-        self.run_alone(drop)
-        return dropped
+        return self.run_alone(self._drop_spares)
 
     def give_back_space(self) -> None:
         """Free reserved space: spare logs, and the rest of the active log.

@@ -209,7 +209,8 @@ class Transaction(TransactionBlock, TransactionTable):
 
     def __init__(self, table: OpenTable, isolation: IsolationName = "snapshot") -> None:
         """Begin; everything it reads is as of now."""
-        inner = TableTransaction(table.engine, table.name, Isolation.of(isolation))
+        engine = table.opened or table.engine
+        inner = TableTransaction(engine, table.name, Isolation.of(isolation))
         super().__init__(table, inner, TransactionLife())
 
     def __repr__(self) -> str:

@@ -144,6 +144,11 @@ def nulls(length: int, arrow_type: pa.DataType) -> ArrowArray:
     return pa.StructArray.from_arrays(filled, fields=list(fields), mask=mask)
 
 
+def empty_rows(schema: pa.Schema) -> pa.Table:
+    """Return no rows of a schema; Arrow's own `empty_table` does not know lists of UUIDs."""
+    return pa.Table.from_arrays([nulls(0, field.type) for field in schema], schema=schema)
+
+
 def _fit_foreign(array: ArrowArray, field: ArrowField) -> ArrowArray:
     # Validate foreign memory before any kernel trusts its offsets, texts or decimals.
     try:

@@ -27,6 +27,7 @@ from neve.keys.arrays import Flags, Positions, key_at
 from neve.keys.merge import Block, LoadBlock, Source
 from neve.keys.order import RowKeys, SortKey, merged_order, order_of
 from neve.keys.ranges import KeyRange
+from neve.model.array_fit import empty_rows
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
 from neve.read.memory_rows import MemoryRows, keys_of
@@ -214,7 +215,7 @@ class ChangeRows:
 
     def _read_together(self, files: Iterable[ChangedFile]) -> tuple[pa.Table, list[RowKeys]]:
         """Return all changed rows of some files, one after another, and their keys in parts."""
-        tables = [self.context.schema.arrow_schema.empty_table()]
+        tables = [empty_rows(self.context.schema.arrow_schema)]
         for changed in files:
             self._check()
             tables += [self._read(reader, pieces) for reader, pieces in self._pieces(changed)]

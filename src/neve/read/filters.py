@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound
+from neve.model.array_fit import empty_rows
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.bound_predicate import Always, BoundPredicate, all_of, named_field
 from neve.model.display import shown
@@ -162,7 +163,7 @@ def _short(text: str) -> str:
 
 
 def _expression_names(expression: pc.Expression, schema: TableSchema) -> tuple[str, ...]:
-    nothing = schema.arrow_schema.empty_table()
+    nothing = empty_rows(schema.arrow_schema)
     names = tuple(nothing.column_names)
     try:
         nothing.filter(expression)

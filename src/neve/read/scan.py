@@ -40,6 +40,7 @@ from neve.keys.columns import KeyArray
 from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
 from neve.keys.order import SortKey
 from neve.keys.ranges import KeyRange
+from neve.model.array_fit import empty_rows
 from neve.model.data_file import DataFile
 from neve.model.display import listed, shown
 from neve.notebook import facts, note, page, shown_page
@@ -261,7 +262,7 @@ class Scan(KeptInProcess):
     def to_arrow(self) -> pa.Table:
         """Read all rows into memory."""
         tables = list(self._tables())
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+        return pa.concat_tables(tables) if tables else empty_rows(self.schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read batch by batch; memory is bounded by a few row groups."""
@@ -295,7 +296,7 @@ class Scan(KeptInProcess):
         unknown one is InvalidArgument, before a row is read.
         """
         _installed("pandas")
-        _as_frame(self.schema.empty_table(), options)
+        _as_frame(empty_rows(self.schema), options)
         return _as_frame(self.to_arrow(), options)
 
     def to_polars(self) -> Frame:

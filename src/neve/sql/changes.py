@@ -28,7 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.catalog.sql_door import Parameters
-from neve.errors import AlreadyExists, InvalidArgument, NotFound
+from neve.errors import AlreadyExists, InvalidArgument, NotFound, SchemaMismatch
+from neve.model.arrow_types import child_fields
 from neve.model.display import shown
 from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint
@@ -213,13 +214,12 @@ class _Changer:
         alias = quoted(self._target.alias)
         same = " AND ".join(f"{alias}.{quoted(k)} = excluded.{quoted(k)}" for k in self._key)
         where = f" WHERE {statement.where}" if statement.where else ""
-        return self._fitted(
-            self._plain_rows(
-                f"SELECT {self._whole_rows(values)} FROM {quoted(_FOUND)} AS {alias} "
-                f"JOIN {quoted(_ROWS)} AS excluded ON {same}{where}",
-                with_params=True,
-            )
+        found = self._plain_rows(
+            f"SELECT {self._whole_rows(values)}{self._old_keys()} FROM {quoted(_FOUND)} AS {alias} "
+            f"JOIN {quoted(_ROWS)} AS excluded ON {same}{where}",
+            with_params=True,
         )
+        return self._fitted(self._restored(found, values).drop_columns(self._old_key))
 
     # UPDATE and DELETE
 
@@ -227,15 +227,16 @@ class _Changer:
         values = self._set(statement.assignments)
         moves = any(name in self._key for name in values)
         found = self._rows(
-            f"{statement.ctes}SELECT {self._whole_rows(values)}"
-            f"{self._old_keys() if moves else ''} {self._from(statement)}"
+            f"{statement.ctes}SELECT {self._whole_rows(values)}{self._old_keys()} "
+            f"{self._from(statement)}"
         )
         if statement.sources:
             self._relations.add(_ROWS, found)
-            self._refuse_repeated(self._old_key if moves else self._key)
+            self._refuse_repeated(self._old_key)
+        found = self._restored(found, values)
         if moves:
             return self._move(found)
-        rows = self._fitted(found)
+        rows = self._fitted(found.drop_columns(self._old_key))
         if self._table.schema.rules.merge and rows.num_rows:
             self._table.upsert(rows.select([*self._key, *values]), columns=list(values))
             return Changed(updated=rows.num_rows)
@@ -260,7 +261,7 @@ class _Changer:
 
     def _move(self, found: pa.Table) -> Changed:
         """Write rows under new keys, and delete the old ones."""
-        self._relations.add(_ROWS, found)
+        self._relations.add(_ROWS, found.select([*self._key, *self._old_key]))
         repeated = self._repeated(_ROWS, self._key)
         if repeated.num_rows:
             raise self._exist(repeated, "UPDATE would give two rows one key")
@@ -311,12 +312,24 @@ class _Changer:
         self._refuse_repeated(self._old_key)
         rest = [_CLAUSE, *self._old_key]
         inserted = self._fitted(chosen[MergeAction.INSERT].drop_columns(rest))
-        updated = self._fitted(chosen[MergeAction.UPDATE].drop_columns(rest))
+        updates = [
+            self._updated(found.filter(pc.equal(clause, number)), each, statement, source)
+            for number, each in enumerate(clauses)
+            if each.action is MergeAction.UPDATE
+        ]
+        updated = pa.concat_tables(updates) if updates else None
         deleted = self._fitted(
             chosen[MergeAction.DELETE].select(self._old_key).rename_columns(list(self._key))
         )
         self._check_inserted(inserted, deleted)
         return self._write(inserted=inserted, updated=updated, deleted=deleted)
+
+    def _updated(
+        self, found: pa.Table, clause: MergeClause, statement: Merge, source: pa.Table
+    ) -> pa.Table:
+        values = self._clause_values(clause, statement, source)
+        rows = self._restored(found, values).drop_columns([_CLAUSE, *self._old_key])
+        return self._fitted(rows)
 
     def _check_inserted(self, inserted: pa.Table, deleted: pa.Table) -> None:
         """Raise AlreadyExists for rows whose keys exist and are not deleted by this statement."""
@@ -520,6 +533,22 @@ class _Changer:
     def _plain_rows(self, text: str, *, with_params: bool = False) -> pa.Table:
         return self._relations.rows(text, self._params if with_params else None)
 
+    def _restored(self, found: pa.Table, values: dict[str, str]) -> pa.Table:
+        """Take columns that were not set from the old rows, where DuckDB's types hold less."""
+        lost = [
+            each.name
+            for each in self._schema
+            if each.name not in values and not _is_kept_by_duckdb(each.type)
+        ]
+        if not lost or not found.num_rows:
+            return found
+        keys = found.select(self._old_key).rename_columns(list(self._key))
+        old = self._table.get_many(self._fitted(keys))
+        for name in lost:
+            place = found.schema.get_field_index(name)
+            found = found.set_column(place, self._schema.field(name), old.column(name))
+        return found
+
     def _fitted(self, rows: pa.Table) -> pa.Table:
         """Return rows with the types of the table."""
         columns = {
@@ -577,9 +606,26 @@ class _Changer:
         return Changed(deleted=counts[0], updated=counts[1], inserted=counts[2])
 
 
+def _is_kept_by_duckdb(type_: pa.DataType, *, is_inside: bool = False) -> bool:
+    """Return whether values of a type come out of DuckDB as they went in."""
+    if isinstance(type_, pa.TimestampType):
+        return type_.unit == "us" or type_.tz is None
+    if isinstance(type_, pa.UuidType) or pa.types.is_fixed_size_binary(type_):
+        return not is_inside
+    if pa.types.is_nested(type_):
+        return all(_is_kept_by_duckdb(each.type, is_inside=True) for each in child_fields(type_))
+    return True
+
+
 def _fitted_column(column: ArrowColumn, type_: pa.DataType) -> ArrowColumn:
     if column.type == type_:
         return column
+    if not len(column):
+        return pa.chunked_array([], type_)
+    if not _is_kept_by_duckdb(type_) and pa.types.is_nested(type_):
+        raise SchemaMismatch(
+            f"SQL cannot write values of {type_}", hint="Write the rows with upsert"
+        )
     if isinstance(type_, pa.UuidType):
         plain = pc.replace_substring(column.cast(pa.string()), "-", "").combine_chunks()
         values = [None if each is None else bytes.fromhex(each) for each in plain.to_pylist()]

@@ -70,7 +70,7 @@ class Connection:
         """Make a frame or dataset a relation; raises InvalidArgument for anything else."""
         try:
             self._connection.register(name, frame)
-        except duckdb.Error as error:
+        except (duckdb.Error, pa.ArrowException) as error:
             raise InvalidArgument(
                 f"{name} is a {type(frame).__name__}, which has no rows",
                 hint="Pass an Arrow table, a pandas or a Polars frame",

@@ -290,9 +290,17 @@ class _Text:
                 if relation.name.casefold() not in local:
                     self._relations[relation.name] = relation
             elif relation is not None:
-                name = _name_of(relation)
+                name = self._free_name(relation)
                 self._relations[name] = relation
                 yield table, relation, name
+
+    def _free_name(self, relation: TableRelation | ChangesRelation) -> str:
+        """Return a name for a relation; DuckDB does not distinguish case, and lakes do."""
+        name = _name_of(relation)
+        folded = {known.casefold(): known for known in self._relations}
+        while folded.get(name.casefold(), name) != name:
+            name += "'"
+        return name
 
     def _relation(self, table: exp.Table) -> Relation | None:
         if isinstance(table.this, exp.Func):

@@ -20,8 +20,9 @@ from neve.catalog.sql_door import Frame, Parameters
 from neve.catalog.system_tables import SYSTEM_TABLES
 from neve.catalog.table import Table, open_table_of
 from neve.catalog.transaction import LakeTransaction, Transaction, TransactionReader
-from neve.errors import NeveError, NotFound
+from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.display import shown
+from neve.model.schema import TableSchema
 from neve.model.suggestions import similar_name, suggestion
 from neve.read.arrow_filters import Comparing
 from neve.read.dataset import InexactError, RunLog, Scanned, ScanSource, scan_dataset
@@ -115,6 +116,10 @@ class RelationSet:
         self._unpushed: set[str] = set()
         self._is_copied = False
         for name, frame in frames.items():
+            if not name.isidentifier():
+                raise InvalidArgument(
+                    f"a frame is called {shown(name)}", hint="Use letters, digits and underscores"
+                )
             connection.register(name, frame)
 
     def __enter__(self) -> Self:
@@ -140,6 +145,7 @@ class RelationSet:
             if isinstance(found, pa.Table):
                 self._connection.register(name, found)
                 continue
+            _refuse_same_names(found.schema, name)
             self._scanned[name] = found
             self._logs[name] = log = RunLog()
             dataset = scan_dataset(found, comparing=Comparing.DUCKDB, log=log)
@@ -243,6 +249,19 @@ class RelationSet:
             if similar is not None
             else "Name tables with their namespaces, and pass frames by name",
         )
+
+
+def _refuse_same_names(schema: TableSchema, relation: str) -> None:
+    """Refuse columns that only their case distinguishes: SQL would take one for the other."""
+    known: dict[str, str] = {}
+    for name in schema.arrow_schema.names:
+        other = known.setdefault(name.casefold(), name)
+        if other != name:
+            raise InvalidArgument(
+                f"columns {shown(other)} and {shown(name)} of {shown(relation)} differ only in "
+                "case, which SQL does not distinguish",
+                hint="Rename one of them, or read the table with scan",
+            )
 
 
 def found_name(lake: Lake, asked: TableRelation | Target) -> str:

@@ -28,6 +28,7 @@ from neve.keys.arrays import key_at, keys_ascend, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes, Words
+from neve.model.array_fit import empty_rows
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
@@ -151,7 +152,7 @@ class DataFileReader:
             )
         names = self._names(columns)
         if start == stop:
-            return self._arrow_schema(names).empty_table()
+            return empty_rows(self._arrow_schema(names))
         groups = range(self._group_of(start), self._group_of(stop - 1) + 1)
         table = self._read_mapped(groups, names)
         if table is None:
@@ -176,7 +177,7 @@ class DataFileReader:
         """Return the rows at these positions, in their order, with these columns, None for all."""
         names = self._names(columns)
         if not len(positions):
-            return self._arrow_schema(names).empty_table()
+            return empty_rows(self._arrow_schema(names))
         return self._take(positions, names, self.group)
 
     # Keys

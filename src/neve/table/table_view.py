@@ -24,6 +24,7 @@ from neve.keys.columns import KeyArray
 from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
+from neve.model.array_fit import empty_rows
 from neve.model.row_rules import Cutoff, cutoff_at
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.sstable.row_cells import RowCells
@@ -319,7 +320,7 @@ class _Search:
     def result(self, schema: pa.Schema) -> tuple[pa.Table, Places]:
         if not self._tables:
             fields = [schema.field(name) for name in self.names]
-            return pa.schema(fields).empty_table(), np.empty(0, dtype=np.int64)
+            return empty_rows(pa.schema(fields)), np.empty(0, dtype=np.int64)
         if len(self._tables) == 1:
             return self._tables[0], self._found[0]
         return pa.concat_tables(self._tables), np.concatenate(self._found)

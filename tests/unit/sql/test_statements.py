@@ -299,3 +299,67 @@ def test_a_refused_definition_is_named(
     assert says in str(raised.value)
     assert lake.list_tables() == ["shop.orders"]
     assert rows(lake) == ROWS
+
+
+def test_columns_that_are_not_set_keep_every_bit(lake: neve.Lake) -> None:
+    nanoseconds = 1_700_000_000_123_456_789
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2]),
+            "z": pa.array([nanoseconds] * 2, pa.timestamp("ns", "UTC")),
+            "n": pa.array([nanoseconds] * 2, pa.timestamp("ns")),
+            "u": pa.array([b"a" * 16] * 2, pa.uuid()),
+            "many": pa.ListArray.from_arrays([0, 1, 2], pa.array([b"a" * 16] * 2, pa.uuid())),
+            "fixed": pa.array([b"abc"] * 2, pa.binary(3)),
+            "f": pa.array([-0.0, float("nan")]),
+            "v": pa.array([1, 1]),
+        }
+    )
+    table = lake.create_table("shop.exact", rows.schema, primary_key="id")
+    table.upsert(rows)
+    before = table.scan().to_arrow().sort_by("id").drop_columns(["id", "v"])
+
+    for text in (
+        "update shop.exact set v = 2",
+        (
+            "merge into shop.exact t using (select 1 as id) s on t.id = s.id "
+            "when matched then update set v = 3 when not matched then insert (id) values (s.id) "
+            "when not matched by source then update set v = 4"
+        ),
+        "insert into shop.exact (id, v) values (1, 5), (2, 5) on conflict do update set v = 9",
+        "update shop.exact set id = id + 1",
+    ):
+        assert lake.sql(text).count == 2
+        after = table.scan().to_arrow().sort_by("id")
+        for name in before.column_names:
+            assert (
+                after.column(name)
+                .cast(before.column(name).type)
+                .combine_chunks()
+                .equals(before.column(name).combine_chunks())
+                or name == "f"
+            )
+        assert str(after.column("f").to_pylist()) == "[-0.0, nan]"
+    with pytest.raises(SchemaMismatch, match="uuid"):
+        lake.sql("insert into shop.exact (id, many) values (9, [uuid()])")
+
+
+def test_names_that_differ_only_in_case_are_not_mixed_up(lake: neve.Lake) -> None:
+    lake.create_table("shop.Orders", {"id": "long"}, primary_key="id").put({"id": 77})
+    lake.create_table("shop.t", {"id": "long", "a": "long", "A": "long"}, primary_key="id")
+
+    found = lake.sql("select max(o.id), max(p.id) from shop.orders o, shop.Orders p").fetchall()
+
+    assert found == [(3, 77)]
+    assert lake.sql("delete from shop.Orders").count == 1
+    assert rows(lake) == ROWS
+    for text in ("select * from shop.t", "update shop.t set a = 1", "delete from shop.t"):
+        with pytest.raises(InvalidArgument, match="differ only in case"):
+            lake.sql(text)
+    with pytest.raises(NotFound):
+        lake.sql("select * from SHOP.ORDERS")  # either could be meant
+
+
+def test_a_frame_has_a_name_that_can_be_written(lake: neve.Lake) -> None:
+    with pytest.raises(InvalidArgument, match="neve rows"):
+        lake.sql("update shop.orders set amount = 1", **{"neve rows": pa.table({"id": [1]})})

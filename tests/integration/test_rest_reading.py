@@ -247,3 +247,22 @@ def test_locations_outside_of_the_lake_are_refused(world: Served, tmp_path: Path
         assert refused.error == (400, "BadRequestException"), place
     assert lake.guests.names() == []
     assert not (tmp_path / "outside").exists()
+
+
+def test_a_lake_for_reading_only_is_served_and_not_changed(tmp_path: Path) -> None:
+    with neve.open(tmp_path / "lake") as lake:
+        make_orders(lake).close()
+    before = sorted(path for path in (tmp_path / "lake").rglob("*") if path.is_file())
+    with neve.open(tmp_path / "lake", read_only=True) as lake, lake.serve() as server:
+        client = Client(server)
+        found = RestCatalog("lake", uri=server.url).load_table("shop.orders")
+        assert found.scan().to_arrow().num_rows == 30
+        update = {"action": "set-properties", "updates": {"a": "b"}}
+        for path, body in (
+            ("/v1/namespaces", {"namespace": ["more"]}),
+            ("/v1/namespaces/shop/tables/orders", {"requirements": [], "updates": [update]}),
+        ):
+            refused = client.post(path, body)
+            assert refused.error == (400, "BadRequestException")
+            assert "reading only" in refused.json["error"]["message"]
+    assert sorted(path for path in (tmp_path / "lake").rglob("*") if path.is_file()) == before

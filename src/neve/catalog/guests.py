@@ -82,6 +82,7 @@ class Guests:
         self._stores = stores
         self._entries = stores.entries
         self.objects: ObjectStore = stores.objects
+        self.is_read_only = stores.read_only
 
     def names(self, namespace: str | None = None) -> list[str]:
         """Return the dotted names of the guests in a namespace, or of all, ascending."""

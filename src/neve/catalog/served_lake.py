@@ -21,6 +21,10 @@ class ServedLake:
         self.objects = self._stores.objects
         self.clock = self._stores.clock
 
+    def check_writable(self) -> None:
+        """Raise InvalidArgument when the lake was opened for reading only; Closed when closed."""
+        self._stores.check_writable()
+
     def names(self) -> CatalogState:
         """Return all names of the lake as of one moment: namespaces, tables and guests."""
         self._stores.check_open()

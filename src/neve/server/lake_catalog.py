@@ -237,6 +237,7 @@ class LakeCatalog:
 
     def commit(self, change: TableChange) -> ServedTable:
         """Commit updates of a table, or create it; return the table as it is now."""
+        self.inside.check_writable()
         if change.creates:
             return self._create(change)
         name = change.ref.dotted

@@ -99,7 +99,7 @@ class ServedTables:
     def _make_room(self, location: str) -> None:
         """Make the directories that clients write in: DuckDB makes none on a disk."""
         place = self._guests.path_of(location)
-        if place is None or not location.startswith(_ON_DISK):
+        if place is None or not location.startswith(_ON_DISK) or self._guests.is_read_only:
             return
         try:
             for folder in ("data", "metadata"):

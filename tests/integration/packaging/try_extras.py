@@ -31,7 +31,7 @@ BIN: Final = Path(sys.executable).parent
 IMPORTS: Final = 7
 OLDEST: Final = "oldest"
 """The environment with the lowest version of every dependency of neve and of these extras."""
-OLDEST_EXTRAS: Final = ("s3", "sql", "spark", "testing")
+OLDEST_EXTRAS: Final = ("s3", "sql", "server", "spark", "testing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,14 @@ def main() -> None:
         options = json.dumps(server.at.storage_options())
         s3 = ["smoke_s3.py", server.at.location("smoke"), options]
         _installed("s3", wheel, [s3])
-        oldest = [["smoke_base.py"], ["smoke_sql.py"], ["smoke_testing.py"], ["smoke_spark.py"]]
+        oldest = [
+            ["smoke_base.py"], ["smoke_sql.py"], ["smoke_server.py"], ["smoke_testing.py"],
+            ["smoke_spark.py"],
+        ]  # fmt: skip
         s3_again = ["smoke_s3.py", server.at.location("smoke-again"), options]
         _installed(OLDEST, wheel, [*oldest, s3_again])
     _installed("sql", wheel, [["smoke_sql.py"]])
+    _installed("server", wheel, [["smoke_server.py"]])
     _installed("testing", wheel, [["smoke_testing.py"]])
     _installed("spark", wheel, [["smoke_spark.py"]])
     # Nothing in neve uses it yet: that it installs is all there is to see.

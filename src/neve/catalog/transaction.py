@@ -14,7 +14,8 @@ calls of the transaction itself belong to the thread that began it.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
 from types import TracebackType
@@ -39,6 +40,7 @@ from neve.table.table_view import Row
 IsolationName: TypeAlias = Literal["snapshot", "serializable"]
 Result = TypeVar("Result")
 
+HALF_WRITTEN: Final = "ended by a write that failed half way"
 _FIRST_PAUSE_SECONDS: Final = 0.002
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 
@@ -59,6 +61,17 @@ class TransactionLife:
                 "the transaction belongs to another thread",
                 hint="Begin one in each thread; scans that it made may be read in any",
             )
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Note how a commit ends."""
+        self.ending = "ended by an error"
+        try:
+            yield
+        except Conflict:
+            self.ending = "refused"
+            raise
+        self.ending = "committed"
 
     def check_open(self) -> None:
         """Raise Closed after the end."""
@@ -145,7 +158,7 @@ class TransactionTable(KeptInProcess):
         if self._table.opened is not engine or engine.is_closed:
             self._table.check_open()
         if not inner.is_open:
-            self._life.ending = "ended by a write that failed half way"
+            self._life.ending = HALF_WRITTEN
             self._life.check()
         return inner
 
@@ -196,7 +209,8 @@ class Transaction(TransactionBlock, TransactionTable):
 
     def __init__(self, table: OpenTable, isolation: IsolationName = "snapshot") -> None:
         """Begin; everything it reads is as of now."""
-        inner = TableTransaction(table.engine, table.name, Isolation.of(isolation))
+        engine = table.opened or table.engine
+        inner = TableTransaction(engine, table.name, Isolation.of(isolation))
         super().__init__(table, inner, TransactionLife())
 
     def __repr__(self) -> str:
@@ -218,10 +232,8 @@ class Transaction(TransactionBlock, TransactionTable):
         only read is never in conflict.
         """
         inner = self._checked()
-        self._life.ending = "refused"
-        sequence = inner.commit()
-        self._life.ending = "committed"
-        return sequence
+        with self._life.committing():
+            return inner.commit()
 
     def _close(self) -> None:
         self._inner.close()
@@ -294,22 +306,23 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
         Raises Conflict when another writer was first; then nothing is written.
         """
         self._life.check()
-        self._life.ending = "refused"
-        try:
-            written = [each for each in self._inner.values() if each.has_writes]
-            read = [each for each in self._inner.values() if not each.has_writes and each.has_reads]
-            if not all(each.is_open for each in self._inner.values()):
-                raise Closed(
-                    "the transaction was ended by a write that failed half way",
-                    hint="Begin another one",
-                )
-            if len(written) == 1 and not read:
-                written[0].commit()
-            elif written:
-                self._commits.commit(written, read)
-        finally:
+        inner = list(self._inner.values())
+        if not all(each.is_open for each in inner):
+            self._life.ending = HALF_WRITTEN
             self._close()
-        self._life.ending = "committed"
+            self._life.check()
+        written = [each for each in inner if each.has_writes]
+        read = [each for each in inner if not each.has_writes and each.has_reads]
+        try:
+            with self._life.committing():
+                if len(written) == 1 and not read:
+                    written[0].commit()
+                elif written:
+                    self._commits.commit(written, read)
+        except Exception:
+            self._close()
+            raise
+        self._close()
 
     def _close(self) -> None:
         for each in self._inner.values():

@@ -9,10 +9,10 @@ is open is kept until the transaction ends, up to a number of bytes. Beyond it t
 and a transaction that needed it can no longer be committed. Writers and flushes never wait.
 """
 
-from collections import Counter
 from threading import Lock
 
 from neve.memtable.memtable import Memtable
+from neve.model.write_batch import SEQUENCE_MAX
 
 
 class OpenTransactions:
@@ -26,7 +26,7 @@ class OpenTransactions:
         """The last sequence of a memtable that was dropped while a transaction needed it."""
         # Guarded by _lock: how many transactions began at each sequence.
         self._lock = Lock()
-        self._begun: Counter[int] = Counter()
+        self._begun: dict[int, int] = {}
 
     @property
     def kept(self) -> tuple[Memtable, ...]:
@@ -36,18 +36,17 @@ class OpenTransactions:
     def begin(self, sequence: int) -> None:
         """Keep what is flushed from now on and was changed after a sequence."""
         with self._lock:
-            self._begun[sequence] += 1
+            self._begun[sequence] = self._begun.get(sequence, 0) + 1
 
     def end(self, sequence: int) -> None:
         """End what `begin` began."""
         with self._lock:
-            self._begun[sequence] -= 1
-            if not self._begun[sequence]:
-                del self._begun[sequence]
-            oldest = min(self._begun, default=None)
-            self._kept = tuple(
-                each for each in self._kept if oldest is not None and each.last_sequence > oldest
-            )
+            count = self._begun.pop(sequence) - 1
+            if count:
+                self._begun[sequence] = count
+            if self._kept:
+                oldest = min(self._begun, default=SEQUENCE_MAX)
+                self._kept = tuple(each for each in self._kept if each.last_sequence > oldest)
 
     def keep(self, memtable: Memtable) -> None:
         """Keep a memtable that was flushed, if a transaction may need it."""

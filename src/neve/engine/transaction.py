@@ -362,11 +362,13 @@ class TableTransaction:
             if len(self._written) > _LARGE and not self._ranges:
                 self.check()  # here, and not while others wait
             sequence = engine.once_more(lambda: engine.writer.write(_Commit(self)))
-        except Conflict:
-            recorder.add(TRANSACTION_CONFLICTS, 1)
-            raise
-        finally:
+        except Exception as error:
+            # Not after an interrupt: another thread may be committing it right now.
             self.close()
+            if isinstance(error, Conflict):
+                recorder.add(TRANSACTION_CONFLICTS, 1)
+            raise
+        self.close()
         recorder.add(TRANSACTIONS, 1)
         assert sequence is not None
         return sequence

@@ -3,9 +3,9 @@
 A transaction appends numbers to lists and reads lists. Each number is appended once, so that a list
 says which transactions wrote it, and in which order:
 
-    T1  append 1 to x                    x  1
-    T2  read x: 1, append 2 to x         x  1 2
-    T3  read x: 1, append 3 to x         x  1 3       T2 is lost
+    ada   append 1 to x                  x  1
+    bob   read x: 1, append 2 to x       x  1 2
+    eve   read x: 1, append 3 to x       x  1 3       what bob appended is lost
 
 The last state of each list is the order of its versions. From that follow dependencies:
 

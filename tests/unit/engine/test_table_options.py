@@ -30,6 +30,7 @@ SHOWN = {
     "recovery": "test_recovery_decides_what_a_damaged_log_does",
     "memtable_bytes": "test_memtable_bytes_decides_when_rows_become_a_file",
     "frozen_memtables": "test_frozen_memtables_decides_when_writers_wait",
+    "transaction_bytes": "test_transaction_bytes_decides_how_long_a_transaction_may_last",
     "flush_seconds": "test_flush_seconds_decides_when_old_rows_are_flushed",
     "flush_on_close": "test_flush_on_close_leaves_no_row_in_the_log",
     "background": "test_background_flushes_without_being_called",
@@ -159,6 +160,24 @@ def test_memtable_bytes_decides_when_rows_become_a_file() -> None:
 
     assert frozen(4_096) > 1
     assert frozen(1 << 20) == 1
+
+
+def test_transaction_bytes_decides_how_long_a_transaction_may_last() -> None:
+    def is_refused(transaction_bytes: int) -> bool:
+        with a_catalog() as catalog:
+            options = replace(BY_HAND, transaction_bytes=transaction_bytes)
+            table = a_table(catalog, options=options)
+            tx = table.transaction()
+            tx.put({"id": 1_000, "v": 1, "text": ""})
+            table.upsert(rows(0, 100))
+            table.flush()
+            try:
+                tx.commit()
+            except neve.Conflict:
+                return True
+            return False
+
+    assert [is_refused(1_000), is_refused(1 << 20)] == [True, False]
 
 
 def test_frozen_memtables_decides_when_writers_wait() -> None:
@@ -467,6 +486,7 @@ def test_log_keeps_the_log_out_of_the_bucket(tmp_path: Path) -> None:
         ("recovery", "hope"),
         ("memtable_bytes", 10),
         ("frozen_memtables", 0),
+        ("transaction_bytes", 0),
         ("cache_bytes", 0),
         ("compaction_threads", 0),
         ("compaction_task_rows", 0),

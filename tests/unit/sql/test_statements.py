@@ -362,4 +362,4 @@ def test_names_that_differ_only_in_case_are_not_mixed_up(lake: neve.Lake) -> Non
 
 def test_a_frame_has_a_name_that_can_be_written(lake: neve.Lake) -> None:
     with pytest.raises(InvalidArgument, match="neve rows"):
-        lake.sql("update shop.orders set amount = 1", **{"neve rows": pa.table({"id": [1]})})
+        lake.sql("update shop.orders set amount = 1", None, **{"neve rows": pa.table({"id": [1]})})

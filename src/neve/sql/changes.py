@@ -146,6 +146,15 @@ class _Changer:
         self._schema = table.schema.arrow_schema
         self._key = table.primary_key
         self._old_key = [f"neve old {name}" for name in self._key]
+        lossy = [
+            name for name in self._key if not _is_kept_by_duckdb(self._schema.field(name).type)
+        ]
+        if lossy:
+            raise InvalidArgument(
+                f"SQL cannot change rows by the key column {shown(lossy[0])}: DuckDB does not keep "
+                "its nanoseconds",
+                hint="Use upsert and delete_many",
+            )
         self._relation = quoted(target.table)
         self._types = self._column_types()
 

@@ -1,5 +1,6 @@
 """The shell of `neve sql`, driven through a real terminal."""
 
+import codecs
 import os
 import pty
 import re
@@ -51,6 +52,8 @@ class Terminal:
         )
         os.close(slave)
         self._text = ""
+        # A read may end inside of a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def __enter__(self) -> Self:
         self.until(PROMPT)
@@ -73,7 +76,7 @@ class Terminal:
         while wanted not in self._text:
             ready, _, _ = select.select([self._master], [], [], ends_at - time.monotonic())
             assert ready, f"waited for {wanted!r}, got {self._text!r}"
-            self._text += ESCAPES.sub("", os.read(self._master, 65_536).decode(errors="replace"))
+            self._text += ESCAPES.sub("", self._decoder.decode(os.read(self._master, 65_536)))
         text, found, self._text = self._text.partition(wanted)
         return text + found
 

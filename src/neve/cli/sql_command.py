@@ -52,14 +52,14 @@ _ROWS: Final = ("SELECT", "SHOW", "EXPLAIN", "CALL")
     shell_complete=complete_file,
 )
 @click.option(
-    "--command", "-c", "commands", multiple=True, metavar="TEXT", help="Statements to run."
-)
-@click.option(
     "--format",
     "output",
     type=click.Choice([form.value for form in RowForm]),
     show_default="as the output file is named, otherwise table",
     help="Output format of rows; parquet needs -o.",
+)
+@click.option(
+    "-c", "--command", "commands", multiple=True, metavar="TEXT", help="Statements to run."
 )
 @click.option(
     "-o", "--output", "path", metavar="FILE", help="Write the rows of the last statement to a file."

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from neve.catalog.sql_door import Parameters
 from neve.errors import AlreadyExists, InvalidArgument, NotFound, SchemaMismatch
+from neve.model.array_fit import nulls
 from neve.model.arrow_types import child_fields
 from neve.model.display import shown
 from neve.model.schema import TableSchema
@@ -145,6 +146,15 @@ class _Changer:
         self._schema = table.schema.arrow_schema
         self._key = table.primary_key
         self._old_key = [f"neve old {name}" for name in self._key]
+        lossy = [
+            name for name in self._key if not _is_kept_by_duckdb(self._schema.field(name).type)
+        ]
+        if lossy:
+            raise InvalidArgument(
+                f"SQL cannot change rows by the key column {shown(lossy[0])}: DuckDB does not keep "
+                "its nanoseconds",
+                hint="Use upsert and delete_many",
+            )
         self._relation = quoted(target.table)
         self._types = self._column_types()
 
@@ -313,7 +323,7 @@ class _Changer:
         rest = [_CLAUSE, *self._old_key]
         inserted = self._fitted(chosen[MergeAction.INSERT].drop_columns(rest))
         updates = [
-            self._updated(found.filter(pc.equal(clause, number)), each, statement, source)
+            self._updated(found.filter(pc.field(_CLAUSE) == number), each, statement, source)
             for number, each in enumerate(clauses)
             if each.action is MergeAction.UPDATE
         ]
@@ -621,7 +631,7 @@ def _fitted_column(column: ArrowColumn, type_: pa.DataType) -> ArrowColumn:
     if column.type == type_:
         return column
     if not len(column):
-        return pa.chunked_array([], type_)
+        return pa.chunked_array([nulls(0, type_)])
     if not _is_kept_by_duckdb(type_) and pa.types.is_nested(type_):
         raise SchemaMismatch(
             f"SQL cannot write values of {type_}", hint="Write the rows with upsert"

@@ -362,4 +362,23 @@ def test_names_that_differ_only_in_case_are_not_mixed_up(lake: neve.Lake) -> Non
 
 def test_a_frame_has_a_name_that_can_be_written(lake: neve.Lake) -> None:
     with pytest.raises(InvalidArgument, match="neve rows"):
-        lake.sql("update shop.orders set amount = 1", **{"neve rows": pa.table({"id": [1]})})
+        lake.sql("update shop.orders set amount = 1", None, **{"neve rows": pa.table({"id": [1]})})
+
+
+def test_keys_that_duckdb_would_round_are_not_changed_by_sql(lake: neve.Lake) -> None:
+    table = lake.create_table(
+        "shop.moments", {"at": "timestamptz_ns", "n": "long"}, primary_key="at"
+    )
+    table.upsert(
+        pa.table({"at": pa.array([1, 2], pa.timestamp("ns", "UTC")), "n": pa.array([1, 2])})
+    )
+
+    assert lake.sql("select sum(n) from shop.moments").fetchall() == [(3,)]
+    for text in (
+        "delete from shop.moments where n = 1",
+        "update shop.moments set n = 5",
+        "insert into shop.moments values (now(), 1)",
+    ):
+        with pytest.raises(InvalidArgument, match="nanoseconds"):
+            lake.sql(text)
+    assert table.scan().count() == 2

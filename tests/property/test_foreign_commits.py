@@ -69,7 +69,7 @@ class World:
         """Return the keys of a file of the table, by position."""
         payload = ServedLake(self.lake).objects.get(f"{self.root}/{path}").payload
         found = pq.read_table(io.BytesIO(payload), columns=["id"])
-        return [int(each) for each in found.column("id").to_pylist()]
+        return [int(str(each)) for each in found.column("id").to_pylist()]
 
     def live_positions(self, path: str) -> list[int]:
         keys = self.keys_in(path)
@@ -119,8 +119,8 @@ def one_snapshot(world: World, model: Model) -> ForeignSnapshot:
     if kind == "upsert":
         rows = some_rows(random)
         model.update(rows)
-        keys = world.write(pa.table({"id": pa.array(list(rows), pa.int64())}), {"id": 1})
-        return ForeignSnapshot(added=(world.data_file(rows),), deletes_added=(equality(keys, 1),))
+        found = world.write(pa.table({"id": pa.array(list(rows), pa.int64())}), {"id": 1})
+        return ForeignSnapshot(added=(world.data_file(rows),), deletes_added=(equality(found, 1),))
     if kind == "values":
         city = random.choice(CITIES)
         for key in [key for key, value in model.items() if value == city]:

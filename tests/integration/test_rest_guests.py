@@ -238,3 +238,21 @@ def test_credentials_and_config_reach_the_client(tmp_path: Path) -> None:
         assert found["config"] == {"s3.region": "eu"}
         credentials = client.get("/v1/namespaces/shop/tables/orders/credentials").json
         assert credentials == {"storage-credentials": []}
+
+
+def test_no_table_is_made_or_purged_over_the_files_of_another(world: Served) -> None:
+    lake, client, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+    theirs = catalog.load_table("shop.clicks")
+    schema = {"type": "struct", "schema-id": 0, "fields": []}
+
+    for place in (theirs.location(), f"{theirs.location()}/inside"):
+        refused = client.post(
+            "/v1/namespaces/shop/tables", {"name": "over", "schema": schema, "location": place}
+        )
+        assert refused.error == (400, "BadRequestException")
+    catalog.register_table("shop.again", theirs.metadata_location)
+    catalog.purge_table("shop.again")
+    assert catalog.load_table("shop.clicks").scan().to_arrow().num_rows == 3
+    assert lake.guests.names() == ["shop.clicks"]

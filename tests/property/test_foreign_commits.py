@@ -69,7 +69,7 @@ class World:
         """Return the keys of a file of the table, by position."""
         payload = ServedLake(self.lake).objects.get(f"{self.root}/{path}").payload
         found = pq.read_table(io.BytesIO(payload), columns=["id"])
-        return [int(each) for each in found.column("id").to_pylist()]
+        return [int(str(each)) for each in found.column("id").to_pylist()]
 
     def live_positions(self, path: str) -> list[int]:
         keys = self.keys_in(path)
@@ -119,8 +119,8 @@ def one_snapshot(world: World, model: Model) -> ForeignSnapshot:
     if kind == "upsert":
         rows = some_rows(random)
         model.update(rows)
-        keys = world.write(pa.table({"id": pa.array(list(rows), pa.int64())}), {"id": 1})
-        return ForeignSnapshot(added=(world.data_file(rows),), deletes_added=(equality(keys, 1),))
+        found = world.write(pa.table({"id": pa.array(list(rows), pa.int64())}), {"id": 1})
+        return ForeignSnapshot(added=(world.data_file(rows),), deletes_added=(equality(found, 1),))
     if kind == "values":
         city = random.choice(CITIES)
         for key in [key for key, value in model.items() if value == city]:
@@ -267,3 +267,57 @@ def test_deletes_that_are_taken_back_are_refused() -> None:
         with pytest.raises(neve.InvalidArgument, match="after the last"):
             commit(world, 3, [ForeignSnapshot(deletes_added=(vector(world, path, [99]),))])
         assert table.refresh().scan().count() == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "ids"),
+    [
+        ({"file_path": ["x"], "pos": [0]}, {"file_path": 2147483546, "pos": 2147483545}),
+        ({"file_path": ["own"], "pos": [-1]}, {"file_path": 2147483546, "pos": 2147483545}),
+        ({"file_path": ["own"], "pos": [None]}, {"file_path": 2147483546, "pos": 2147483545}),
+        ({"file_path": ["own"], "pos": ["a"]}, {"file_path": 2147483546, "pos": 2147483545}),
+        ({"other": [1]}, {"other": 7}),
+    ],
+)
+def test_deletes_that_make_no_sense_are_refused(
+    columns: dict[str, list[object]], ids: dict[str, int]
+) -> None:
+    with neve.open("memory://foreign-nonsense") as lake:
+        table = lake.create_table("s.t", {"id": "long!", "city": "string"}, "id", exists_ok=True)
+        table.upsert([{"id": 1, "city": "a"}])
+        table.flush()
+        world = World(Random(0), lake, table, {})
+        [path, *_] = world.stored.job_parts().versions.snapshot_latest().version.files
+        own = f"{world.root}/{path}"
+        given = {
+            name: [own if value == "own" else value for value in values]
+            for name, values in columns.items()
+        }
+        deletes = world.write(pa.table(given), ids)
+
+        with pytest.raises(neve.InvalidArgument):
+            commit(world, 1, [ForeignSnapshot(deletes_added=(deletes,))])
+        with pytest.raises(neve.InvalidArgument):
+            commit(world, 2, [ForeignSnapshot(deletes_added=(equality(deletes, 99),))])
+        assert table.refresh().get(1) == {"id": 1, "city": "a"}
+
+
+def test_rows_that_do_not_fit_are_refused() -> None:
+    with neve.open("memory://foreign-unfit") as lake:
+        table = lake.create_table("s.t", {"id": "long!", "city": "string"}, "id")
+        world = World(Random(0), lake, table, {})
+        for columns in (
+            pa.table({"id": pa.array([None], pa.int64()), "city": ["a"]}),
+            pa.table({"id": ["text"], "city": ["a"]}),
+        ):
+            file = world.write(columns, {"id": 1, "city": 2})
+            with pytest.raises((neve.InvalidArgument, neve.SchemaMismatch)):
+                commit(world, 1, [ForeignSnapshot(added=(file,))])
+        ServedLake(lake).objects.put(f"{world.root}/clients/data/no.parquet", b"no")
+        for location in (f"{world.root}/clients/data/no.parquet", f"{world.root}/no", "manifest/x"):
+            with pytest.raises(neve.InvalidArgument):
+                commit(world, 1, [ForeignSnapshot(added=(ForeignFile(location=location),))])
+        orc = ForeignFile(location=f"{world.root}/clients/data/no.parquet", file_format="ORC")
+        with pytest.raises(neve.InvalidArgument, match="ORC"):
+            commit(world, 1, [ForeignSnapshot(added=(orc,))])
+        assert table.refresh().scan().count() == 0

@@ -167,6 +167,11 @@ class CatalogEntries:
         """Return a guest; raises NotFound."""
         return self._guest_in(self.store.read(), name)
 
+    def guest_entries(self) -> list[GuestEntry]:
+        """Return all guests, ascending by name, as of one moment."""
+        session = self.store.read()
+        return [self._guest_in(session, name) for name in sorted(self._state_in(session).guests)]
+
     def add_guest(self, name: TableName, table_uuid: str, metadata_location: str) -> GuestEntry:
         """Give a name to a guest; raises AlreadyExists."""
         entry = GuestEntry(

@@ -106,6 +106,7 @@ class Guests:
         self._stores.check_writable()
         parsed = TableName.parse(name)
         members = check_document(document)
+        self._refuse_shared(str(members.get("location", "")))
         location = self._written(members, document, number=0)
         try:
             entry = self._entries.add_guest(parsed, str(members["table-uuid"]), location)
@@ -148,18 +149,15 @@ class Guests:
         self._entries.rename_guest(str(TableName.parse(old)), TableName.parse(new))
 
     def drop(self, name: str, *, purge: bool = False) -> None:
-        """Remove a guest; `purge` deletes its files, if they are in a place of its own."""
+        """Remove a guest; `purge` deletes its files, unless another guest has files there."""
         self._stores.check_writable()
         entry = self._entries.remove_guest(str(TableName.parse(name)))
-        path = self.path_of(entry.metadata_location)
-        if not purge or path is None:
+        place = self._place_of(entry.metadata_location)
+        if not purge or place is None or self._is_taken(place):
             return
-        parts = path.split("/")
-        if len(parts) > 2 and parts[0] == _GUESTS:  # noqa: PLR2004 - guests/<place>/…
-            objects = self._stores.objects
-            for info in list(objects.list(f"{_GUESTS}/{parts[1]}/")):
-                with suppress(InvalidArgument):
-                    objects.delete(info.path)
+        for info in list(self.objects.list(place)):
+            with suppress(InvalidArgument):
+                self.objects.delete(info.path)
 
     def path_of(self, location: str) -> str | None:
         """Return the path of a location inside the lake; None when it is outside.
@@ -189,6 +187,26 @@ class Guests:
             raise InvalidArgument(
                 "there is no such metadata file", path=location, hint="Check the location"
             ) from error
+
+    def _place_of(self, location: str) -> str | None:
+        """Return the directory below `guests/` that a location is in; None for any other place."""
+        parts = (self.path_of(location) or "").split("/")
+        is_inside = len(parts) > 1 and parts[0] == _GUESTS
+        return f"{_GUESTS}/{parts[1]}/" if is_inside else None
+
+    def _is_taken(self, place: str) -> bool:
+        """Return whether a guest has its metadata in a place."""
+        entries = self._entries.guest_entries()
+        return any(self._place_of(each.metadata_location) == place for each in entries)
+
+    def _refuse_shared(self, location: str) -> None:
+        place = self._place_of(f"{location.rstrip('/')}/metadata")
+        if place is not None and self._is_taken(place):
+            raise InvalidArgument(
+                "another guest table has its files there",
+                path=location,
+                hint="Leave the location out",
+            )
 
     def _written(self, members: JsonObject, document: bytes, *, number: int) -> str:
         """Write a document beside the table's files; return its location."""

@@ -163,11 +163,18 @@ class ForeignCommit:
         base = JobBase(self._parts, run.run, run.base)
         try:
             reading = _Reading(base, self._locate, self._staged)
-            for snapshot in snapshots:
-                reading.take(snapshot)
+            try:
+                for snapshot in snapshots:
+                    reading.take(snapshot)
+                rows, gone = reading.rows(), reading.gone()
+            except (pa.ArrowException, LookupError, ValueError, TypeError, OverflowError) as error:
+                raise InvalidArgument(
+                    f"a file of the commit does not fit the table: {str(error)[:200]}",
+                    hint="Load the table again and write the files again",
+                ) from error
             task = BulkRows(base, by_partition=False)
             try:
-                _Comparison(base, self._appends).fill(task, reading.rows(), reading.gone())
+                _Comparison(base, self._appends).fill(task, rows, gone)
                 return task.finish()
             except BaseException:
                 task.abort()
@@ -388,7 +395,7 @@ class _Reading:
                 path=file.location,
                 hint="Load the table again",
             ) from error
-        wanted = self._read_rows(file).select(names)
+        wanted = self._columns(self._read_rows(file), names)
         if {*file.equality_ids} == {*schema.primary_key}:
             key_names = [column.name for column in schema.key_columns]
             batch = key_batch(wanted.select(key_names), self._base.context)
@@ -397,8 +404,18 @@ class _Reading:
             for own in self._base.version.files.values():
                 self._gone += self._keys_equal(own, names, wanted)
         for added in self._added.values():
-            hits = np.flatnonzero(_matches(added.rows.select(names), wanted))
+            hits = np.flatnonzero(_matches(self._columns(added.rows, names), wanted))
             added.dead |= bitmap_of(hits)
+
+    def _columns(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of the table's types; one that a file does not have is NULL."""
+        fields = [self._base.schema.arrow_schema.field(name) for name in names]
+        nothing = pa.nulls(rows.num_rows)
+        arrays = [
+            (rows.column(each.name) if each.name in rows.schema.names else nothing).cast(each.type)
+            for each in fields
+        ]
+        return pa.table(arrays, names=list(names))
 
     def _keys_equal(
         self, file: DataFile, names: Sequence[str], wanted: pa.Table
@@ -532,9 +549,17 @@ def _positions(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64
             path=location,
             hint="Write them again",
         ) from error
+    if deletes.column(path_at).null_count or deletes.column(position_at).null_count:
+        raise InvalidArgument(
+            "position deletes have rows without a file or a position",
+            path=location,
+            hint="Write them again",
+        )
     encoded = deletes.column(path_at).combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     positions = deletes.column(position_at).combine_chunks().to_numpy(zero_copy_only=False)
+    if len(positions) and positions.min() < 0:
+        raise InvalidArgument("a position is below 0", path=location, hint="Write them again")
     for code, path in enumerate(encoded.dictionary.to_pylist()):
         yield str(path), bitmap_of(np.unique(positions[codes == code].astype(np.int64)))
 
@@ -544,7 +569,7 @@ def _matches(rows: pa.Table, wanted: pa.Table) -> Flags:
     count = rows.num_rows
     if not count or not wanted.num_rows:
         return np.zeros(count, np.bool_)
-    both = pa.concat_tables([rows, wanted.cast(rows.schema)])
+    both = pa.concat_tables([rows.cast(wanted.schema), wanted])
     codes = np.zeros(both.num_rows, np.int64)
     for column in both.columns:
         encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.server.tokens import Caller, Scope, Tokens
+from neve.server.tokens import Access, Caller, Scope, Tokens
 
 TOKEN = "0123456789abcdef"  # noqa: S105 - of this test
 
@@ -26,12 +26,9 @@ TOKEN = "0123456789abcdef"  # noqa: S105 - of this test
     ],
 )
 def test_a_scope_is_a_namespace_and_what_is_below_it(
-    scope: Scope, access: str, namespace: str | None, is_allowed: bool
+    scope: Scope, access: Access, namespace: str | None, is_allowed: bool
 ) -> None:
-    assert access in {"read", "write"}
-    given = "write" if access == "write" else "read"
-
-    assert scope.allows(given, namespace) is is_allowed
+    assert scope.allows(access, namespace) is is_allowed
 
 
 def test_the_parents_of_a_scope_are_seen_but_not_read() -> None:

@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 import neve
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.served_lake import ServedLake
+from neve.jobs import foreign_commit
 from neve.jobs.foreign_commit import AppendRule, ForeignCommit, ForeignFile, ForeignSnapshot
 from neve.jobs.run import BulkOutcome
 from neve.sstable.deletion_vector import encode_vector, read_vector
@@ -52,7 +53,7 @@ class World:
         sink = io.BytesIO()
         pq.write_table(columns.cast(pa.schema(fields)), sink)
         ServedLake(self.lake).objects.put(path, sink.getvalue())
-        return ForeignFile(location=path, file_bytes=len(sink.getvalue()))
+        return ForeignFile(location=path)
 
     def data_file(self, rows: Model) -> ForeignFile:
         table = pa.table(
@@ -160,7 +161,7 @@ def one_snapshot(world: World, model: Model) -> ForeignSnapshot:
 
 
 def equality(file: ForeignFile, column: int) -> ForeignFile:
-    return ForeignFile(location=file.location, file_bytes=file.file_bytes, equality_ids=(column,))
+    return ForeignFile(location=file.location, equality_ids=(column,))
 
 
 def vector(world: World, path: str, positions: list[int]) -> ForeignFile:
@@ -171,7 +172,6 @@ def vector(world: World, path: str, positions: list[int]) -> ForeignFile:
     return ForeignFile(
         location=place,
         file_format="PUFFIN",
-        file_bytes=len(blob) + 4,
         referenced=f"{world.root}/{path}",
         offset=4,
         length=len(blob),
@@ -320,4 +320,18 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         orc = ForeignFile(location=f"{world.root}/clients/data/no.parquet", file_format="ORC")
         with pytest.raises(neve.InvalidArgument, match="ORC"):
             commit(world, 1, [ForeignSnapshot(added=(orc,))])
+        assert table.refresh().scan().count() == 0
+
+
+def test_files_that_are_large_once_decoded_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_commit, "FOREIGN_BYTES_MAX", 100_000)
+    with neve.open("memory://foreign-large") as lake:
+        table = lake.create_table("s.t", {"id": "long!", "city": "string"}, "id")
+        world = World(Random(0), lake, table, {})
+        rows = pa.table({"id": range(20_000), "city": ["a"] * 20_000})
+        file = world.write(rows, {"id": 1, "city": 2})
+
+        with pytest.raises(neve.LimitExceeded, match="too large"):
+            commit(world, 1, [ForeignSnapshot(added=(file,))])
+
         assert table.refresh().scan().count() == 0

@@ -99,7 +99,6 @@ def _file_of(entry: ReadEntry) -> ForeignFile:
     return ForeignFile(
         location=entry.file_path,
         file_format=entry.file_format,
-        file_bytes=entry.file_bytes,
         equality_ids=entry.equality_ids if entry.content == _EQUALITY else (),
         referenced=entry.referenced_data_file,
         offset=entry.content_offset,

@@ -53,7 +53,7 @@ from neve.table.row_order import RowOrder, joined_orders, loses
 from neve.table.table_context import TableParts
 
 FOREIGN_BYTES_MAX: Final = 2 << 30
-"""Bytes of the files that one commit may add: its rows are compared in memory."""
+"""Bytes of the files of one commit, stored and decoded: its rows are compared in memory."""
 
 _PATH_ID: Final = 2147483546
 _POSITION_ID: Final = 2147483545
@@ -77,7 +77,6 @@ class ForeignFile:
 
     location: str
     file_format: str = _PARQUET
-    file_bytes: int = 0
     equality_ids: tuple[int, ...] = ()
     """Columns of equality deletes; empty for position deletes and data."""
     referenced: str | None = None
@@ -242,7 +241,20 @@ class _Reading:
         return path
 
     def _bytes_of(self, file: ForeignFile) -> bytes:
-        self._bytes += file.file_bytes
+        path = self._inside(file.location)
+        objects = self._base.parts.objects
+        try:
+            # The size that a manifest says is only a claim.
+            self._count(objects.size(path))
+            return objects.get(path).payload
+        except NotFound as error:
+            raise InvalidArgument(
+                "a file of the commit does not exist", path=file.location, hint="Write it first"
+            ) from error
+
+    def _count(self, byte_count: int) -> None:
+        """Add to what the commit takes in memory; raises LimitExceeded."""
+        self._bytes += byte_count
         if self._bytes > FOREIGN_BYTES_MAX:
             raise LimitExceeded(
                 "the files of the commit are too large",
@@ -250,13 +262,6 @@ class _Reading:
                 actual=self._bytes,
                 hint="Commit in smaller parts, or load with lake.bulk or Spark",
             )
-        path = self._inside(file.location)
-        try:
-            return self._base.parts.objects.get(path).payload
-        except NotFound as error:
-            raise InvalidArgument(
-                "a file of the commit does not exist", path=file.location, hint="Write it first"
-            ) from error
 
     def _parquet(self, file: ForeignFile) -> pa.Table:
         if file.file_format.upper() != _PARQUET:
@@ -266,7 +271,10 @@ class _Reading:
                 hint="Write Parquet: set write.format.default=parquet",
             )
         try:
-            return pq.ParquetFile(io.BytesIO(self._bytes_of(file))).read()
+            parquet = pq.ParquetFile(io.BytesIO(self._bytes_of(file)))
+            groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
+            self._count(sum(group.total_byte_size for group in groups))
+            return parquet.read()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidArgument(
                 f"a file of the commit cannot be read: {error}",

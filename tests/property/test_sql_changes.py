@@ -131,7 +131,7 @@ def state(rows: list[dict[str, object]]) -> list[str]:
 
 
 def test_random_statements_leave_what_duckdb_leaves(lake: neve.Lake, scoreboard: Record) -> None:
-    gate = Gate("R32 changes by SQL: other rows than DuckDB in a copy", aim=200, full=10_000)
+    gate = Gate("R42 changes by SQL: other rows than DuckDB in a copy", aim=200, full=10_000)
     for seed in gate.seeds():
         made = random.Random(seed)
         with duckdb.connect() as copy:

@@ -174,7 +174,7 @@ def predicate(random_: random.Random, depth: int = 0) -> str:
 def test_random_predicates_find_what_duckdb_finds_in_a_plain_copy(
     lake: neve.Lake, copy: duckdb.DuckDBPyConnection, scoreboard: Record
 ) -> None:
-    gate = Gate("R31 predicates of SQL: other rows than DuckDB in a copy", aim=500, full=20_000)
+    gate = Gate("R41 predicates of SQL: other rows than DuckDB in a copy", aim=500, full=20_000)
     for seed in gate.seeds():
         asked = predicate(random.Random(seed))
         try:

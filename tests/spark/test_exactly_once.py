@@ -166,7 +166,7 @@ def test_a_stream_that_starts_over_under_a_used_name_is_refused_and_loses_no_row
 
     assert current_version(lake) == 3
     batch = spark.createDataFrame([(9, 9, "s")], DDL)
-    with pytest.raises(neve.InvalidArgument, match="comes after") as failed:
+    with pytest.raises(neve.InvalidArgument, match="is older than") as failed:
         ns.upsert_batch(lake, NAME, app_id=APP_ID)(batch, 0)
     assert "checkpoint" in (failed.value.hint or "")
 

@@ -156,7 +156,7 @@ def test_a_batch_before_the_last_is_refused_and_leaves_no_file() -> None:
         before = data_files(table)
         jobs.upsert([a_row(1, 1)], application=("orders", 7))
         files = data_files(table) - before
-        with pytest.raises(neve.InvalidArgument, match="batch 6 of 'orders' comes after"):
+        with pytest.raises(neve.InvalidArgument, match="batch 6 of 'orders' is older than"):
             jobs.committer.commit(run, work)
         assert clean_rows(table) == {1: 1}
         assert data_files(table) == files

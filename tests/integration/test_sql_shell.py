@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -70,11 +70,12 @@ class Terminal:
         self._process.wait()
         os.close(self._master)
 
-    def until(self, wanted: str) -> str:
+    def until(self, wanted: str, *, seconds: float = SECONDS) -> str:
         """Read until some text was written, and return everything up to it."""
-        ends_at = time.monotonic() + SECONDS
+        ends_at = time.monotonic() + seconds
         while wanted not in self._text:
-            ready, _, _ = select.select([self._master], [], [], ends_at - time.monotonic())
+            left = max(ends_at - time.monotonic(), 0.0)
+            ready, _, _ = select.select([self._master], [], [], left)
             assert ready, f"waited for {wanted!r}, got {self._text!r}"
             self._text += ESCAPES.sub("", self._decoder.decode(os.read(self._master, 65_536)))
         text, found, self._text = self._text.partition(wanted)
@@ -89,6 +90,14 @@ class Terminal:
         self.send(f"{line}\n")
         return self.until(until)
 
+    def interrupt(self) -> str:
+        """Type Ctrl-C, again if it came before the shell was waiting for input."""
+        for _ in range(10):
+            self.send("\x03")
+            with suppress(AssertionError):
+                return self.until(PROMPT, seconds=SECONDS / 10)
+        return self.until(PROMPT)
+
     def ended(self) -> int:
         """Wait for the end of the shell."""
         return self._process.wait(timeout=SECONDS)
@@ -96,6 +105,8 @@ class Terminal:
 
 def _take_terminal() -> None:
     os.close(os.open(os.ttyname(0), os.O_RDWR))  # becomes the controlling terminal
+    # A job of a shell in the background ignores Ctrl-C, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -141,8 +152,7 @@ def test_statements_run_on_a_terminal(folder: Path) -> None:
 
         # Ctrl-C drops what was typed, Ctrl-D ends
         terminal.run("select nothing", until=MORE)
-        terminal.send("\x03")
-        terminal.until(PROMPT)
+        terminal.interrupt()
         assert "(1 row)" in terminal.run("select 1;")
         terminal.send("\x04")
         assert terminal.ended() == 0

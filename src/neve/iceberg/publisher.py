@@ -234,8 +234,8 @@ class IcebergPublisher:
     def _newest_after(self, known: _Published | None, *, is_checked: bool) -> ReadSession:
         """Return a state that is not older than the document of this process.
 
-        After its own commit the process knows one, and need not ask for a newer one: other
-        processes publish their commits.
+        The process knows its own commits, and need not ask for others: other processes publish
+        theirs.
         """
         store = self._versions.store
         return store.read() if known is None or is_checked else store.read_known()

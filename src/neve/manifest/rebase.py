@@ -194,6 +194,9 @@ def rebase(
         _follow_rewritten_files(proposal, base, unseen, lookup, marked)
         _mark_keys(proposal, unseen, lookup, marked)
     facts = _rebased_facts(proposal, base, current)
+    if facts.operation is Operation.APPEND and marked:
+        # Others added rows of the same keys first: an append removes none.
+        facts = replace(facts, operation=Operation.OVERWRITE)
     return replace(proposal, base=current.number, facts=facts, marked=marked)
 
 

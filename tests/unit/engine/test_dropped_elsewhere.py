@@ -1,6 +1,5 @@
 """A table that is dropped by another process while its writer lives."""
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,15 @@ def test_a_writer_finds_out_by_itself_and_its_threads_end_with_one_line(
     objects = MemoryStore()
     table = a_table(a_catalog(objects), options=neve.TableOptions(sync="none"))
     table.put({"id": 1, "v": 0, "text": ""})
-    name = f"neve-upkeep-{table.table_id}"
-    upkeep = next(each for each in threading.enumerate() if each.name == name)
+    upkeep = next(
+        each
+        for each in table._open.engine.writer.backlog._bystanders
+        if each.name == f"neve-upkeep-{table.table_id}"
+    )
 
     a_catalog(objects).drop_table("a.b")
-    upkeep.join(WAIT_SECONDS)
 
-    assert not upkeep.is_alive()
+    assert upkeep.turn.ended.wait(WAIT_SECONDS)
     with pytest.raises(NotFound, match="Close the handle"):
         table.put({"id": 2, "v": 0, "text": ""})
     warnings = [each.getMessage() for each in caplog.records if each.levelname != "INFO"]

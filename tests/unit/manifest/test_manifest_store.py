@@ -532,6 +532,16 @@ class TestDeadlines:
             {"a": b"1"} if fault is Fault.LOST else {}
         )
 
+    def test_a_commit_whose_answer_was_lost_is_in_what_the_process_knows(self) -> None:
+        objects = MemoryStore()
+        put(open_store(objects, seed=1), before=b"")
+        lost = plan(Fault.LOST, Operation.PUT_IF_MATCH, times=1)
+        store = open_store(FaultyStore(objects, lost))
+
+        put(store, a=b"1")
+
+        assert store.read_known().get("a") == b"1"
+
     def test_a_head_that_cannot_be_moved_is_unknown_and_the_next_one_moves_it(self) -> None:
         objects = MemoryStore()
         put(open_store(objects, seed=1), before=b"")

@@ -141,6 +141,17 @@ def test_rows_that_were_added_in_between_are_superseded(desk: Desk) -> None:
     assert desk.shows(a="late", b="1", c="1", x="late", y="2")
 
 
+def test_an_append_that_replaces_rows_of_others_is_one_no_more(desk: Desk) -> None:
+    late = replace(desk.upsert(x="late"), facts=facts(Operation.APPEND))
+    base = desk.current
+    desk.commit(desk.upsert(x="2"))
+
+    rebased = rebase(late, base, desk.current, desk.rows)
+
+    assert rebased.marked
+    assert rebased.facts.operation is Operation.OVERWRITE
+
+
 def test_a_delete_also_deletes_rows_that_were_added_in_between(desk: Desk) -> None:
     late = desk.delete("a", "x")
     desk.commit(desk.upsert(a="2", x="2"))

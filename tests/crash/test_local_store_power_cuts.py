@@ -357,7 +357,7 @@ def test_no_power_cut_loses_or_tears_what_was_acknowledged(scoreboard: Record) -
     ]
     found: list[str] = []
 
-    for seed in gate.seeds():
+    for seed in gate.seeds(at_least=20):
         for name, cut, disk, expected in cuts:
             found += [
                 f"{name}, cut in call {cut}, seed {seed}: {violation}"

@@ -173,7 +173,7 @@ class CatalogEntries:
         return [self._guest_in(session, name) for name in sorted(self._state_in(session).guests)]
 
     def add_guest(self, name: TableName, table_uuid: str, metadata_location: str) -> GuestEntry:
-        """Give a name to a guest; raises AlreadyExists."""
+        """Add a guest under a name; raises AlreadyExists."""
         entry = GuestEntry(
             name=str(name), table_uuid=table_uuid, metadata_location=metadata_location
         )
@@ -230,7 +230,7 @@ class CatalogEntries:
         return self._transact(run)
 
     def replace_guest(self, entry: GuestEntry, table_name: str) -> None:
-        """Give a guest's name to a table, and remove the guest, at once.
+        """Move a guest's name to a table, and remove the guest, at once.
 
         Raises CatalogConflict when the guest was changed since it was read.
         """

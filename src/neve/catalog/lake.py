@@ -508,7 +508,7 @@ class Lake(KeptInProcess):
         return Guests(self._stores)
 
     def register(self, name: str, metadata_location: str) -> GuestTable:
-        """Give a name to an Iceberg table of another writer, for reading; raises AlreadyExists."""
+        """Add an Iceberg table of another writer under a name, to read it; raises AlreadyExists."""
         return self.guests.register(name, metadata_location)
 
     def adopt(

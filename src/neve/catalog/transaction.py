@@ -14,6 +14,7 @@ calls of the transaction itself belong to the thread that began it.
 """
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -167,7 +168,7 @@ class TransactionTable(KeptInProcess):
         self._table.check_open()
 
 
-class TransactionBlock:
+class TransactionBlock(ABC):
     """The end of a transaction: a block that commits, or one that raises and leaves nothing."""
 
     _life: TransactionLife
@@ -188,9 +189,9 @@ class TransactionBlock:
         else:
             self.rollback()
 
+    @abstractmethod
     def commit(self) -> object:
         """Make its writes durable and visible."""
-        raise NotImplementedError
 
     def rollback(self) -> None:
         """End it without writing anything; twice is not an error."""
@@ -200,8 +201,8 @@ class TransactionBlock:
         self._life.ending = "rolled back"
         self._close()
 
-    def _close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _close(self) -> None: ...
 
 
 class Transaction(TransactionBlock, TransactionTable):

@@ -453,7 +453,7 @@ class _Comparison:
         self._appends = appends
 
     def fill(self, task: BulkRows, rows: pa.Table, gone: KeyArray) -> None:
-        """Give the task the rows that change something, and the keys to delete."""
+        """Pass the rows that change something, and the keys to delete, to the task."""
         keyed = sorted_by_key(
             [(batch, self._path.encode_keys(batch)) for batch in rows.to_batches()]
         )

@@ -197,7 +197,7 @@ class LakeCatalog:
         return self.load_table(ref).body
 
     def register_table(self, namespace: Namespace, request: Mapping[str, Json]) -> ServedTable:
-        """Give a name to metadata that exists in the lake."""
+        """Add a table under a name, by metadata that exists in the lake."""
         ref = TableRef(namespace, _text(request, "name"))
         location = _text(request, "metadata-location")
         self.namespace_properties(namespace)

@@ -210,7 +210,7 @@ class NeveCatalog(Catalog):
         metadata_location: str,
         overwrite: bool = False,
     ) -> Table:
-        """Give a name to a guest whose metadata exists."""
+        """Add a guest under a name, by metadata that exists."""
         ref = self._ref(identifier)
         request: JsonObject = {
             "name": ref.name,

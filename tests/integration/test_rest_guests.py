@@ -8,7 +8,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError, ValidationError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchViewError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -221,6 +226,12 @@ def test_pyiceberg_uses_a_lake_without_a_server(tmp_path: Path) -> None:
         assert found == [{"id": 1, "city": "again"}, {"id": 2, "city": "b"}]
         assert catalog.update_namespace_properties("eu", updates={"a": "b"}).updated == ["a"]
         assert catalog.list_views("eu") == []
+        assert not catalog.view_exists("eu.v")
+        for look in (catalog.load_view, catalog.drop_view):
+            with pytest.raises(NoSuchViewError, match="there is no view"):
+                look("eu.v")
+        with pytest.raises(NotImplementedError, match="no views"):
+            catalog.register_view("eu.v", "nowhere")
         catalog.rename_table("eu.orders", "shop.orders")
         assert catalog.table_exists("shop.orders")
         catalog.purge_table("shop.orders")

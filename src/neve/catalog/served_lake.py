@@ -1,6 +1,5 @@
 """ServedLake: what a server needs of a lake besides its public calls."""
 
-from collections.abc import Callable
 from uuid import UUID
 
 from neve.catalog.catalog_state import CatalogState
@@ -29,11 +28,6 @@ class ServedLake:
         """Return all names of the lake as of one moment: namespaces, tables and guests."""
         self._stores.check_open()
         return self._entries.state()
-
-    def change_names(self, change: Callable[[CatalogState], CatalogState]) -> None:
-        """Change names in one transaction, as a restore or a benchmark does."""
-        self._stores.check_writable()
-        self._entries.change_state(change)
 
     def new_uuid(self) -> UUID:
         """Return an id for a new table."""

@@ -162,7 +162,8 @@ class Settlement:
             else:
                 if outcomes[table_id] is not Settled.NOTHING:
                     logger.info("settled table=%s outcome=%s", table_id, outcomes[table_id])
-        self._withdraw_old(outcomes)
+        if outcomes:
+            self._withdraw_old(outcomes)
         return RecoveryReport(outcomes=outcomes, failures=failures)
 
     def _withdraw_old(self, outcomes: Mapping[str, Settled]) -> None:

@@ -107,7 +107,7 @@ class TableEngine:
         self._is_swept = False
         self.files = TableFiles(
             parts,
-            parts.versions.snapshot_latest().head.schema_id,
+            parts.versions.snapshot_known().head.schema_id,
             cache_bytes=self.options.cache_bytes,
             file_bytes=self.options.file_bytes,
         )
@@ -393,7 +393,8 @@ class TableEngine:
             epoch = parts.work.take_over()
             parts.logs.fence(parts.paths.wal, below=epoch)
             settle_log_place(parts, epoch=epoch, mode=RecoveryMode(options.recovery))
-            snapshot = parts.versions.snapshot_latest()
+            # Known since the takeover: no flush of an earlier writer comes after it.
+            snapshot = parts.versions.snapshot_known()
             context = self.files.context(snapshot.head.schema_id)
             files = self.files.file_set(snapshot.version)
             recovered = self._recover(snapshot, context, files)

@@ -28,9 +28,10 @@ MANIFEST-P7  An object that was only read may be lost in a power cut until its w
              by an attempt to create them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final, TypeVar
 
 from neve.errors import Corruption, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.documents import (
@@ -48,7 +49,12 @@ from neve.manifest.documents import (
 from neve.manifest.retry import Patience
 from neve.manifest.state import Records, State
 from neve.storage.clock import Clock, IdSource
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import CountsRequests, ObjectStore, at_once
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_SEGMENTS_IN_MEMORY: Final = 256
 
 
 class Decision(Enum):
@@ -139,10 +145,13 @@ class ManifestLog:
         return decision, loaded
 
     def catch_up(self, known: Loaded, patience: Patience) -> Loaded:
-        """Read the newest state after moving HEAD over every decided segment."""
+        """Return the newest state after moving HEAD over every decided segment.
+
+        `known` was just read.
+        """
         tried: Loaded | None = None
+        loaded = known
         while True:
-            loaded = self.load(known, patience)
             following = self._read_segment(loaded.state.segment + 1)
             if following is None:
                 return loaded
@@ -150,7 +159,8 @@ class ManifestLog:
             if tried is not None and tried.head == loaded.head:
                 patience.pause("HEAD could not be moved", path=self.paths.head)
             self._advance(following, loaded.head, patience)
-            known = tried = loaded
+            tried = loaded
+            loaded = self.load(tried, patience)
 
     def _refuse_stranger(self, segment: Segment, loaded: Loaded) -> None:
         """Raise Corruption for a segment after HEAD that is not HEAD's successor; HEAD stays.
@@ -177,12 +187,14 @@ class ManifestLog:
         if loaded.head is None:
             return
         reached = loaded.state.segment
-        beyond = {
-            self.paths.segment: numbers_in(self.objects, self.paths.segments, after=reached + 1),
-            self.paths.checkpoint: numbers_in(self.objects, self.paths.checkpoints, after=reached),
-        }
-        for spell, numbers in beyond.items():
-            number = next(numbers, None)
+        looks = (
+            (self.paths.segment, self.paths.segments, reached + 1),
+            (self.paths.checkpoint, self.paths.checkpoints, reached),
+        )
+        first = self._at_once(
+            lambda look: next(numbers_in(self.objects, look[1], after=look[2]), None), looks
+        )
+        for (spell, _, _), number in zip(looks, first, strict=True):
             if number is not None and self._read_head(None) == loaded.head:
                 raise Corruption(
                     f"HEAD is at segment {reached}, older than {spell(number)}",
@@ -277,9 +289,8 @@ class ManifestLog:
             if loaded is None:
                 return self._unless_needed(head, self.paths.checkpoint(head.checkpoint), "missing")
             state = loaded
-        while state.segment < head.segment:
-            path = self.paths.segment(state.segment + 1)
-            segment = self._read_segment(state.segment + 1)
+        for number, segment in self._read_segments(state.segment + 1, head.segment):
+            path = self.paths.segment(number)
             if segment is None:
                 return self._unless_needed(head, path, "missing")
             if segment.epoch != head.epoch or segment.previous != state.transaction:
@@ -307,6 +318,18 @@ class ManifestLog:
             path=path,
             hint="Restore it from a copy: without it the history has a hole",
         )
+
+    def _read_segments(self, first: int, last: int) -> Iterator[tuple[int, Segment | None]]:
+        """Yield segments by number, those of a bucket read side by side."""
+        for start in range(first, last + 1, _SEGMENTS_IN_MEMORY):
+            numbers = range(start, min(start + _SEGMENTS_IN_MEMORY, last + 1))
+            yield from zip(numbers, self._at_once(self._read_segment, numbers), strict=True)
+
+    def _at_once(self, call: Callable[[T], R], arguments: Sequence[T]) -> Iterable[R]:
+        """Make calls side by side where each waits for the network, otherwise in turn."""
+        if isinstance(self.objects, CountsRequests):
+            return at_once(call, arguments)
+        return map(call, arguments)
 
     def _read_segment(self, number: int) -> Segment | None:
         path = self.paths.segment(number)

@@ -22,9 +22,8 @@ STORAGE-44  The first fence that a writer would meet stays for ever: the writer 
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from neve.errors import AlreadyExists, Closed, Fenced, NeveError, NotFound
 from neve.storage.clock import IdSource
@@ -41,7 +40,7 @@ from neve.storage.log_slots import (
     encode_slot,
     slot_path,
 )
-from neve.storage.object_store import ObjectInfo, ObjectStore, StoredObject
+from neve.storage.object_store import ObjectInfo, ObjectStore, StoredObject, at_once
 from neve.storage.table_paths import (
     check_lock_path,
     check_object_path,
@@ -56,14 +55,10 @@ from neve.storage.table_paths import (
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 Placed: TypeAlias = list[tuple[Piece, int]]
 """Pieces of a file, each with the number of its slot."""
 
 _FENCES: Final = 16
-_REQUESTS_AT_ONCE: Final = 16
 _PAYLOAD_BYTES_MAX: Final = 128 << 20
 
 
@@ -363,7 +358,7 @@ class BucketLogs:
             free = [number for number in places if number not in sizes]
             built = {
                 number
-                for number, is_built in zip(free, _at_once(build, free), strict=True)
+                for number, is_built in zip(free, at_once(build, free), strict=True)
                 if is_built
             }
             fences = built | {number for number, size in sizes.items() if size == FENCE_BYTES}
@@ -434,7 +429,7 @@ class BucketLogs:
             except NotFound:
                 return None  # deleted since it was listed
 
-        looked = zip(read, _at_once(look, read), strict=True)
+        looked = zip(read, at_once(look, read), strict=True)
         found |= {number: slot for number, slot in looked if slot is not None}
         directory.learn(found, gone=[number for number in known if number not in sizes])
 
@@ -489,7 +484,7 @@ class BucketLogs:
         wanted = [
             (piece, number) for piece, number in placed if piece.offset < stop and piece.end > start
         ]
-        payloads = _at_once(
+        payloads = at_once(
             lambda number: self._payload(slot_path(directory.path, number)),
             [number for _, number in wanted],
         )
@@ -505,7 +500,7 @@ class BucketLogs:
         with self._lock:
             for path in paths:
                 self._payload_bytes -= len(self._payloads.pop(path, b""))
-        _at_once(self._store.delete, paths)
+        at_once(self._store.delete, paths)
 
 
 def _unneeded(slots: Mapping[int, Slot]) -> list[int]:
@@ -552,11 +547,3 @@ def _parted(infos: Iterator[ObjectInfo]) -> tuple[list[ObjectInfo], dict[str, di
 def _number_of(directory: str) -> int:
     name = split_path(directory)[1]
     return int(name) if name.isdecimal() else 1 << 64
-
-
-def _at_once(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
-    """Make calls side by side, since each waits for the network; raises the first error."""
-    if len(arguments) < 2:  # noqa: PLR2004 - one needs no thread
-        return [call(argument) for argument in arguments]
-    with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(arguments))) as threads:
-        return [*threads.map(call, arguments)]

@@ -47,13 +47,20 @@ STORAGE-12  One process at a time holds a lock; the kernel frees it when its hol
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Protocol, runtime_checkable
+from threading import current_thread
+from typing import Final, Protocol, TypeVar, runtime_checkable
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from neve.storage.disk import FileKind
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_REQUESTS_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +201,15 @@ class CountsRequests(Protocol):
 def requests_of(store: ObjectStore) -> Mapping[str, RequestCount]:
     """Return the requests of a bucket; none for a store that takes no requests."""
     return store.requests() if isinstance(store, CountsRequests) else {}
+
+
+def at_once(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
+    """Make calls side by side, since each waits for the network; raises the first error."""
+    if len(arguments) < 2:  # noqa: PLR2004 - one needs no thread
+        return [call(argument) for argument in arguments]
+    workers = min(_REQUESTS_AT_ONCE, len(arguments))
+    with ThreadPoolExecutor(workers, thread_name_prefix=current_thread().name) as threads:
+        return [*threads.map(call, arguments)]
 
 
 class AppendFile(Protocol):

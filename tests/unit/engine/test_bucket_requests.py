@@ -82,3 +82,30 @@ def test_a_look_for_commits_of_others_is_due_after_ten_seconds() -> None:
 
     assert sum(looks) == 3
     assert looks[0] == looks[10] == looks[20] == 1
+
+
+def test_opening_waits_for_as_many_requests_after_many_commits_as_after_few() -> None:
+    """The segments of a manifest are read side by side, not one after another."""
+
+    def waits(flushes: int) -> list[str]:
+        bucket, own = CountedBucket(), current_thread()
+        with opened(bucket) as lake:
+            table = lake.create_table("a.b", SCHEMA, ["id"])
+            for number in range(flushes):
+                table.put({"id": number, "v": 0})
+                table.flush()
+        calls: list[str] = []
+
+        def record(call: StoreCall) -> None:
+            if current_thread() is own:
+                calls.append(f"{call.operation} {call.path}")
+
+        bucket._before_call = record
+        with opened(bucket) as lake:
+            assert lake.table("a.b").get(flushes - 1) == {"id": flushes - 1, "v": 0}
+        return calls
+
+    few, many = waits(2), waits(12)
+
+    assert len(many) == len(few)
+    assert not [call for call in many if call.startswith("get ") and "/version/" in call][1:]

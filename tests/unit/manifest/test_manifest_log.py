@@ -51,7 +51,8 @@ class Actor:
         return self.known
 
     def catch_up(self) -> Loaded:
-        self.known = self.log.catch_up(self.known, self.patience())
+        loaded = self.log.load(self.known, self.patience())
+        self.known = self.log.catch_up(loaded, self.patience())
         return self.known
 
     def decide(self, on: Loaded | None = None, /, **records: bytes | None) -> Decision:

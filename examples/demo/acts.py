@@ -11,6 +11,7 @@ from typing import Final
 
 from examples.demo.crash import crash
 from examples.demo.other_systems import readers, rocksdb
+from examples.demo.reach_acts import bucket, feed, names, sql
 from examples.demo.spark_act import spark
 from examples.demo.stage import Found, Stage
 from examples.demo.table_acts import change, damage, levels, query, travel, upkeep, write
@@ -23,7 +24,8 @@ orders.put(row)      # durable when it returns
 orders.upsert(rows)  # dicts, Arrow, pandas or Polars
 """
 _CRASH: Final = """\
-orders = neve.open("./lake").table("shop.orders")  # that is all
+lake = neve.open("./lake")  # that is all
+orders = lake.table("shop.orders")
 """
 _QUERY: Final = """\
 orders.flush()
@@ -58,6 +60,25 @@ ns.load(df, "./lake", "shop.by_day")  # ns.upsert, ns.merge, ns.compact
 batch = ns.upsert_batch("./lake", "shop.by_day", app_id="demo")
 stream.writeStream.foreachBatch(batch).start()
 """
+_FEED: Final = """\
+accounts = lake.create_table("bank.accounts", columns, ["id"],
+                             order_by=["lsn"])
+accounts.apply(neve.cdc.debezium(events), app_id="bank", batch=1)
+"""
+_SQL: Final = """\
+lake.sql("select sum(amount) from shop.orders").to_arrow()
+lake.sql("update shop.orders set note = 'changed' where id < 0").count
+"""
+_NAMES: Final = """\
+server = lake.serve()  # or: neve serve --lake ./lake
+catalog = pyiceberg.catalog.load_catalog("lake", uri=server.url)
+catalog.load_table("shop.orders").scan().to_arrow()
+server.close()
+"""
+_BUCKET: Final = """\
+lake = neve.open("s3://bucket/lake", storage_options=options)
+lake.table("shop.orders").put(row)
+"""
 _LEVELS: Final = """\
 orders.files().group_by("level").aggregate([("record_count", "sum")])
 """
@@ -83,6 +104,10 @@ ACTS: Final = (
     Act("upkeep", "Compact, expire, collect garbage, verify", upkeep, _UPKEEP),
     Act("damage", "One bit flips", damage, _DAMAGE),
     Act("rocksdb", "A log of neve, recovered by the real RocksDB", rocksdb),
+    Act("feed", "Changes of another database, in a wrong order", feed, _FEED),
+    Act("sql", "SQL, and a transaction over two tables", sql, _SQL),
+    Act("names", "Another engine writes by name", names, _NAMES),
+    Act("bucket", "The same in a bucket", bucket, _BUCKET),
     Act("spark", "A pipeline on Spark, beside a live writer", spark, _SPARK),
     Act("levels", "New rows on top: the levels of the table", levels, _LEVELS),
 )

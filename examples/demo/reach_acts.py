@@ -11,12 +11,12 @@ An act whose packages are not installed says so.
 import importlib
 import importlib.util
 import json
+from collections import Counter
 from contextlib import ExitStack
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import neve
 from examples.demo.order_rows import ARROW_SCHEMA, KEY, PARTITIONS, by_key
@@ -29,16 +29,14 @@ _EVENTS: Final = 20_000
 _BATCH_EVENTS: Final = 2_500
 _BUCKET_ROWS: Final = 20_000
 _APPENDED: Final = 500
-_ACCOUNT_SCHEMA: Final = pa.schema(
-    [pa.field("id", pa.int64(), nullable=False), ("balance", pa.int64()), ("lsn", pa.int64())]
-)
+_ACCOUNT_COLUMNS: Final = {"id": pa.int64(), "balance": pa.int64(), "lsn": pa.int64()}
 
 
 def feed(stage: Stage) -> tuple[Found, ...]:
     """Apply Debezium's events in a wrong order, some of them twice; compare with a dictionary."""
     narrator = stage.narrator
     accounts = stage.lake.create_table(
-        stage.name("accounts"), _ACCOUNT_SCHEMA, ["id"], order_by=["lsn"]
+        stage.name("accounts"), pa.schema(_ACCOUNT_COLUMNS), ["id"], order_by=["lsn"]
     )
     events, due = _events()
     batches = [events[at : at + _BATCH_EVENTS] for at in range(0, len(events), _BATCH_EVENTS)]
@@ -103,8 +101,7 @@ def sql(stage: Stage) -> tuple[Found, ...]:
             "group by city order by city",
             cities=cities,
         ).to_arrow()
-    due = pc.value_counts(stage.table.rows_after["customer"]).to_pylist()
-    by_customer = {each["values"]: each["counts"] for each in due}
+    by_customer = Counter(stage.table.rows_after["customer"].to_pylist())
     check(
         asked["orders"].to_pylist() == [by_customer["Ada"], by_customer["Grace"]],
         "SQL counts other orders than there are",
@@ -128,10 +125,10 @@ def _transact(stage: Stage, totals: str) -> None:
     """Move a row from one table to another; a write in between refuses the first attempt."""
     lake = stage.lake
     moved = lake.create_table(stage.name("moved"), lake.table(totals).schema, ["customer"])
-    attempts = []
+    attempts: list[dict[str, Any]] = []
 
     def move(tx: LakeTransaction) -> None:
-        row = tx.table(totals).get("Ada")
+        row = tx.table(totals).get("Ada") or {}
         if not attempts:
             lake.table(totals).put({**row, "orders": 0})  # another writer comes first
         attempts.append(row)

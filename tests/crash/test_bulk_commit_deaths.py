@@ -24,7 +24,7 @@ from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.manifest.commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
-from neve.observability.events import unheard
+from neve.observability.events import ignore
 from neve.observability.metrics import NoRecorder
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
@@ -118,7 +118,7 @@ class World:
 
     def parts(self, lake: Lake) -> TableParts:
         table = lake.load_table("a.b")
-        return table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
+        return table.stored.parts(table.properties, recorder=NoRecorder(), listener=ignore)
 
     def told(self, name: str, state: Mapping[int, int]) -> dict[int, int | None]:
         """Return the changes that a job makes to some rows."""

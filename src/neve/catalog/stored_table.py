@@ -26,7 +26,7 @@ from neve.manifest.writer_state import WriterState
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
-from neve.observability.events import Listener, unheard
+from neve.observability.events import Listener, ignore
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
@@ -130,7 +130,7 @@ class StoredTable:
         properties: Mapping[str, str] | None = None,
         *,
         recorder: Recorder | None = None,
-        listener: Listener = unheard,
+        listener: Listener = ignore,
         is_published: bool = False,
         log: str | None = None,
     ) -> TableParts:

@@ -32,7 +32,6 @@ from neve.engine.lease_book import LeaseBook
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import (
     Execution,
-    Progress,
     Rewrite,
     note_compacted,
     tidy_deletes,
@@ -51,7 +50,7 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.model.version import Version, VersionFacts
-from neve.observability.events import EventKind
+from neve.observability.events import EventKind, ignore
 from neve.observability.metrics import (
     FLUSH_SECONDS,
     FLUSHED_ROWS,
@@ -295,7 +294,7 @@ class LiveWriter:
     # Compacting
 
     def compact_once(
-        self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
+        self, progress: Callable[[int], None] | None = None, *, executor: PlanExecutor | None = None
     ) -> bool:
         """Run the most urgent compactions that can go side by side; False when none is needed."""
         with self._compacting:
@@ -330,7 +329,7 @@ class LiveWriter:
         self,
         plans: Sequence[CompactionPlan],
         version: Version,
-        progress: Progress | None = None,
+        progress: Callable[[int], None] | None = None,
         *,
         executor: PlanExecutor | None = None,
     ) -> bool:
@@ -342,7 +341,7 @@ class LiveWriter:
         self,
         jobs: Sequence[Sequence[CompactionPlan]],
         version: Version,
-        progress: Progress | None,
+        progress: Callable[[int], None] | None,
         executor: PlanExecutor | None,
     ) -> bool:
         """Execute plans of one Version with disjoint inputs, several jobs at once."""
@@ -364,12 +363,12 @@ class LiveWriter:
         plans: Sequence[CompactionPlan],
         *,
         facts: VersionFacts,
-        progress: Progress | None,
+        progress: Callable[[int], None] | None,
         executor: PlanExecutor | None,
     ) -> bool:
         """Execute plans and commit them as one; False, and a newer Version, when all were void."""
         execution = Execution(
-            executor=executor, progress=progress or _unheard, check_cancelled=self._check_open
+            executor=executor, progress=progress or ignore, check_cancelled=self._check_open
         )
         context, change = self._current.view.context, HeadChange(writer_epoch=self._epoch)
         with self._fenced_ends():
@@ -418,7 +417,8 @@ class LiveWriter:
             self._check_open()
             # In this order: see EXPIRY-1.
             now_ms = self._parts.clock.now_ms()
-            self._buffer.write(_no_write)
+            # An empty write ends when every write before it is visible.
+            self._buffer.write(ignore)
             kept = partial_keys(self._current.view.memtables)
             with self._fenced_ends():
                 removed = self._expiry.remove(
@@ -669,11 +669,3 @@ class LiveWriter:
         ended = self._ended
         if ended is not None:
             raise type(ended)(ended.message, path=ended.path, hint=ended.hint)
-
-
-def _no_write() -> None:
-    """Write nothing: a write that does this ends when every write before it is visible."""
-
-
-def _unheard(_rows: int) -> None:
-    """Ignore progress."""

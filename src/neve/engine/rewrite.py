@@ -55,8 +55,6 @@ from neve.table.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int], None]
-"""Called with the number of rows rewritten since the last call."""
 PlanOutput = tuple[CompactionPlan, tuple[DataFile, ...]]
 """A plan, and the files that its executor wrote."""
 
@@ -67,7 +65,7 @@ class Execution:
 
     executor: PlanExecutor | None = None
     """None: this process."""
-    progress: Progress
+    progress: Callable[[int], None]
     check_cancelled: Callable[[], None]
 
 
@@ -96,7 +94,7 @@ class TaskFiles:
         task: RewriteTask,
         context: TableContext,
         *,
-        progress: Progress,
+        progress: Callable[[int], None],
         check_cancelled: Callable[[], None],
     ) -> tuple[DataFile, ...]:
         """Write the files of one task; deletes them when that fails."""
@@ -204,7 +202,7 @@ class LocalExecutor:
         self,
         job: RewriteJob,
         *,
-        progress: Progress,
+        progress: Callable[[int], None],
         check_cancelled: Callable[[], None],
     ) -> list[tuple[DataFile, ...]]:
         """Write the files of every task; return them by task, in the order of the tasks."""

@@ -16,10 +16,11 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.errors import Conflict
 from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
+from neve.observability.events import Progress
 from neve.spark.call_check import check_place, check_progress, check_upkeep, refuse_memory
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.maintenance import SparkExecutor
-from neve.spark.progress import Progress, watched
+from neve.spark.progress import watched
 from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
 from neve.table.table_context import TableParts

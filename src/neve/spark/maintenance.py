@@ -36,9 +36,10 @@ from neve.iceberg.published_check import PublishedCheck
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile
+from neve.observability.events import Progress, ignore
 from neve.spark.call_check import check_place, check_session
 from neve.spark.job_site import TableSite, worker_files
-from neve.spark.progress import Progress, shown
+from neve.spark.progress import shown
 from neve.spark.task_answers import TaskAnswer
 from neve.spark.task_run import (
     TASK_ITEMS_MAX,
@@ -95,8 +96,8 @@ def _rewrite(
     files = TaskFiles(opened, run=None if run is None else RunName(run)).run(
         task,
         opened.context(table.schema_id),
-        progress=lambda _rows: None,
-        check_cancelled=lambda: None,
+        progress=ignore,
+        check_cancelled=ignore,
     )
     return TaskAnswer(work=BulkWork(files=tuple(files)))
 

@@ -33,9 +33,9 @@ from neve.jobs.merge import ClauseKind, MergeClause, narrowed_schema
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint, similar_name_hint
+from neve.observability.events import Progress
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
-from neve.spark.progress import Progress
 from neve.spark.row_form import check_key_columns, empty_batch, fitted
 from neve.spark.spark_types import IN_UTC, quoted, spark_schema
 from neve.spark.task_answers import ANSWER_DDL

@@ -29,7 +29,7 @@ from neve.model.partition_spec import PartitionIdentity, PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.row_lineage import has_lineage
 from neve.model.schema import TableSchema
-from neve.observability.events import EventKind, Listener, report_event, unheard
+from neve.observability.events import EventKind, Listener, ignore, report_event
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
@@ -229,7 +229,7 @@ class TableParts:
     ids: IdSource
     properties: Mapping[str, str]
     recorder: Recorder = field(default_factory=NoRecorder)
-    listener: Listener = unheard
+    listener: Listener = ignore
     decisions: Decisions | None = None
     """Which transactions over several tables were committed; None without a catalog."""
     publish: Callable[[], bool] | None = None

@@ -163,13 +163,13 @@ class World:
         base = JobBase(parts, run.run, run.base)
         rewrite = Rewrite(
             base.files,
-            TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
+            TableCommitter(parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids),
             run=run.run,
         )
         here = Execution(progress=lambda _rows: None, check_cancelled=lambda: None)
         plans = full_plan(base.version, neve.TableOptions().level_options)
         rewrite.run(plans, base.context, base.version.facts, here, HeadChange())
-        parts.work.release_intent(run.run.digits)
+        parts.writer_state.release_intent(run.run.digits)
 
     def write_live(self) -> None:
         lake = self.born()

@@ -438,7 +438,7 @@ class Lake(KeptInProcess):
             # The mark needs a store that was begun: its creator may have died before that.
             self._settlement.settle(announcement.table_id, purge=False)
             stored = self._stores.stored_table(announcement.table_id)
-            is_mine = stored.work.drop(purge=purge)
+            is_mine = stored.writer_state.drop(purge=purge)
         self._stores.live_tables.close_dropped(announcement.table_id)
         try:
             self._stores.decisions.forget(announcement.table_id)
@@ -469,7 +469,7 @@ class Lake(KeptInProcess):
             )
         announcement = self._entries.announce_purge(table_id)
         with self._settlement.withdrawn_on_failure(announcement):
-            stored.work.purge_dropped()
+            stored.writer_state.purge_dropped()
         return self._settlement.settle_own(announcement) is not Settled.UNPURGED
 
     # SQL

@@ -495,13 +495,13 @@ class Table(KeptInProcess):
         """Tag a retained Version, by default the current one; it never expires. Moves the tag."""
         self._open.check_may_write()
         self._open.see()
-        self._open.stored.work.tag(name, self.version if version is None else version)
+        self._open.stored.writer_state.tag(name, self.version if version is None else version)
         self._open.see_committed()
 
     def remove_tag(self, name: str) -> None:
         """Remove a tag; raises NotFound."""
         self._open.check_may_write()
-        self._open.stored.work.remove_tag(name)
+        self._open.stored.writer_state.remove_tag(name)
         self._open.see_committed()
 
     def rollback(

@@ -6,12 +6,12 @@
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
 hand. Writers wait for neither, except as described in `neve.engine.backlog`.
 
-WRITER-1  One flush and one compaction run at a time; a sweep of unknown files runs beside neither.
-          The removal of expired rows counts as a compaction.
-WRITER-2  Every commit asserts the writer's epoch. A writer that was replaced is Fenced, and takes
-          no more writes.
-WRITER-3  What could not be flushed stays in memory and in the log, and is tried again. A missing
-          file of the table does not end the writer: only a dropped table does.
+ENGINE-W1  One flush and one compaction run at a time; a sweep of unknown files runs beside neither.
+           The removal of expired rows counts as a compaction.
+ENGINE-W2  Every commit asserts the writer's epoch. A writer that was replaced is Fenced, and takes
+           no more writes.
+ENGINE-W3  What could not be flushed stays in memory and in the log, and is tried again. A missing
+           file of the table does not end the writer: only a dropped table does.
 """
 
 import logging
@@ -106,7 +106,7 @@ class LiveWriter:
         self._lock = claim.lock
         self.publishing = publishing
         self.committer = TableCommitter(
-            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+            parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids
         )
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
@@ -415,7 +415,7 @@ class LiveWriter:
             return False
         with self._compacting:
             self._check_open()
-            # In this order: see EXPIRY-1.
+            # In this order: see ENGINE-X1.
             now_ms = self._parts.clock.now_ms()
             # An empty write ends when every write before it is visible.
             self._buffer.write(ignore)
@@ -611,7 +611,7 @@ class LiveWriter:
             raise self._ended
 
     def _end(self, error: NeveError) -> None:
-        """Refuse all further writes (WRITER-2); logs that once."""
+        """Refuse all further writes (ENGINE-W2); logs that once."""
         with self._ending:
             if self._ended is None:
                 table_id = self._parts.paths.table_id

@@ -293,7 +293,7 @@ def check_readers_and_jobs(table: VerifiedTable) -> Findings:
     problems: list[NeveError] = [each for each in leases if isinstance(each, Corruption)]
     intents = 0
     try:
-        intents = sum(1 for _ in parts.work.intents_in(parts.versions.store.read()))
+        intents = sum(1 for _ in parts.writer_state.intents_in(parts.versions.store.read()))
     except Corruption as error:
         problems.append(error)
     return Findings(checked={"leases": len(leases), "intents": intents}, problems=tuple(problems))

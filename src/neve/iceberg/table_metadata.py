@@ -31,9 +31,9 @@ from typing import Final
 from neve.errors import Corruption
 from neve.iceberg.iceberg_file import KEY_ORDER_ID
 from neve.iceberg.schema_document import (
-    key_order,
     name_mapping,
     schema_document,
+    sort_order_of_key,
     spec_documents,
     start_of_key_order,
 )
@@ -310,7 +310,7 @@ def _sort_orders(
     `neve.catalog.sort_order`, CATALOG-36.
     """
     schema = table.schema
-    whole = key_order(schema)
+    whole = sort_order_of_key(schema)
     orders: list[JsonObject] = [whole, *known]
     names = table.sort_order.split(",") if table.sort_order else []
     count = len(names)

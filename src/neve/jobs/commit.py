@@ -85,7 +85,7 @@ class BulkCommitter:
         self._has_upkeep = upkeep
         self._committer = TableCommitter(
             parts.versions,
-            parts.work,
+            parts.writer_state,
             clock=parts.clock,
             ids=parts.ids,
             commit_seconds=_COMMIT_SECONDS,
@@ -112,7 +112,7 @@ class BulkCommitter:
         parts = self._parts
         run = RunName.drawn(parts.ids)
         deadline_ms = parts.clock.now_ms() + int(deadline_seconds * 1_000)
-        parts.work.register_intent(
+        parts.writer_state.register_intent(
             Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
         )
         try:
@@ -121,7 +121,7 @@ class BulkCommitter:
             else:
                 lease = parts.leases.hold(base, parts.versions, seconds=deadline_seconds)
         except BaseException:
-            parts.work.release_intent(run.digits)
+            parts.writer_state.release_intent(run.digits)
             raise
         return BulkRun(run=run, base=lease.version, lease_id=lease.lease_id, identity=known)
 
@@ -184,7 +184,7 @@ class BulkCommitter:
         """
         self._parts.leases.end(run.lease_id)
         try:
-            is_void = self._parts.work.release_intent(run.run.digits)
+            is_void = self._parts.writer_state.release_intent(run.run.digits)
         except NeveError as error:
             logger.warning("left files behind run=%s cause=%s", run.run.digits, error)
             return

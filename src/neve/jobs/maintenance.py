@@ -21,7 +21,7 @@ JOBS-K2  The Version that is rewritten or read is leased, and the lease renewed,
 JOBS-K3  Files that were never announced may be a live writer's flush: they are swept only while no
          writer can make any, because it waits or because its lock is held.
 JOBS-K4  Rows that have expired are removed by the live writer, or while its lock is held and the
-         log was read: both know the rows that unflushed partial writes need (EXPIRY-1).
+         log was read: both know the rows that unflushed partial writes need (ENGINE-X1).
 """
 
 import logging
@@ -400,7 +400,7 @@ class CommittedMaintenance(Maintenance):
     def __init__(self, parts: TableParts, options: TableOptions | None = None) -> None:
         super().__init__(parts, options or TableOptions())
         self._committer = TableCommitter(
-            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+            parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids
         )
 
     def keep_in_shape(self, *, since: Version, executor: PlanExecutor | None = None) -> None:
@@ -622,7 +622,7 @@ class CommittedMaintenance(Maintenance):
     def _announced(self, run: RunName) -> Iterator[str]:
         """Announce the files of a run (JOBS-K1); yield the intent, which ends with the commit."""
         deadline_ms = self._parts.clock.now_ms() + _ANNOUNCED_MS
-        work = self._parts.work
+        work = self._parts.writer_state
         try:
             work.register_intent(
                 Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)

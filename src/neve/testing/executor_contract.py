@@ -167,7 +167,7 @@ def open_job(
     )
     rewrite = Rewrite(
         base.files,
-        TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
+        TableCommitter(parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids),
         run=base.run,
         task_rows=OPTIONS.compaction_task_rows,
     )

@@ -243,7 +243,9 @@ def test_what_a_job_that_died_has_written_is_found_when_its_time_is_over(bench: 
 
     with pytest.MonkeyPatch.context() as patch:
         # Whoever is dead withdraws nothing.
-        patch.setattr(bench.table._open.engine.parts.work, "release_intent", lambda _job_id: None)
+        patch.setattr(
+            bench.table._open.engine.parts.writer_state, "release_intent", lambda _job_id: None
+        )
         with pytest.raises(Died):
             bench.job.compact(full=True, executor=Executing(bench, die))
     left = len(bench.files())

@@ -39,10 +39,9 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.version_view import PartitionWords, optional, required, summed_commits
 from neve.errors import NotFound
 from neve.iceberg.publisher import published_lists
-from neve.manifest.json_document import Json
 from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.schema_json import type_to_json
+from neve.model.schema_json import Json, type_to_json
 from neve.model.suggestions import similar_name_hint
 from neve.model.transforms import Bucket, Truncate
 from neve.model.version import Operation

@@ -32,11 +32,12 @@ from neve.engine.ruled_writes import RuledPath
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import Decide, Decided, PreparedBatch, WritePath, key_batch
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
-from neve.keys.arrays import Positions, concat_keys, last_places
+from neve.keys.arrays import concat_keys, last_places
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
+from neve.model.arrow_buffers import Positions
 from neve.model.arrow_types import value_hint
 from neve.model.display import listed, shown
 from neve.model.scalar_values import Unfit, scalar_form

@@ -36,10 +36,11 @@ from neve.engine.write_path import (
     key_batch,
 )
 from neve.errors import SchemaMismatch
-from neve.keys.arrays import Flags, Positions, concat_keys, key_objects
+from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.display import shown
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema

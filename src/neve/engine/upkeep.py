@@ -63,7 +63,7 @@ _NAMES: Final = {
     "deletes": re.compile(r"[0-9a-f]{32}\.puffin"),
     "index": re.compile(r"[0-9a-f]{32}\.index"),
 }
-_EPOCH: Final = re.compile(r"0|[1-9][0-9]{0,19}")
+_EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _RUN: Final = re.compile(r"[0-9a-f]{16}")
 _SAFE_AGE_MS: Final = 24 * 60 * 60 * 1_000
 """No process leaves a file that it works on unwritten for a day."""
@@ -377,7 +377,7 @@ def remove_old_epochs(parts: TableParts, *, below: int) -> None:
         store.clean(parts.paths.wal, below=below)
     elif isinstance(store, LocalStore):
         for name in store.directories(parts.paths.wal):
-            if _EPOCH.fullmatch(name) and int(name) < below:
+            if _EPOCH_NAME.fullmatch(name) and int(name) < below:
                 # The next writer removes what cannot be removed now.
                 with suppress(NeveError):
                     store.remove_abandoned(f"{parts.paths.wal}/{name}")

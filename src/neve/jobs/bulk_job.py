@@ -28,8 +28,9 @@ from neve.errors import Closed, Conflict, InvalidArgument
 from neve.jobs.commit import BulkCommitter
 from neve.jobs.rows import BulkRows, duplicate_keys
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.keys.arrays import Positions, concat_keys, same_keys
+from neve.keys.arrays import concat_keys, same_keys
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Positions
 from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess

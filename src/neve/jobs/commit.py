@@ -46,8 +46,9 @@ from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.manifest.writer_state import Intent
+from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.partition_spec import PartitionId, PartitionIdentity, Positions, partition_groups
+from neve.model.partition_spec import PartitionId, PartitionIdentity, partition_groups
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
 from neve.table.file_writers import delete_data_file

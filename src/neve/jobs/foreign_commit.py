@@ -42,8 +42,9 @@ from neve.errors import Conflict, Corruption, InvalidArgument, LimitExceeded, No
 from neve.jobs.commit import BulkCommitter, BulkRun
 from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.keys.arrays import Flags, as_large, concat_keys, key_objects, same_keys
+from neve.keys.arrays import as_large, concat_keys, key_objects, same_keys
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Flags
 from neve.model.arrow_types import field_id_of
 from neve.model.data_file import DataFile
 from neve.read.changes import equal_rows

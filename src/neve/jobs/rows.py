@@ -25,9 +25,10 @@ from pyroaring import BitMap64
 
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkWork, JobBase
-from neve.keys.arrays import Flags, as_large, concat_keys, same_keys
+from neve.keys.arrays import as_large, concat_keys, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
+from neve.model.arrow_buffers import Flags
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.row_rules import NO_RULES
 from neve.sstable.data_file_writer import DataFileWriter

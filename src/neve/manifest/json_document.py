@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+from neve.model.schema_json import Json
 
 # A parsed document takes up to 24 times its bytes, so this bounds what a hostile one can cost.
 DOCUMENT_BYTES_MAX: Final = 8 << 20

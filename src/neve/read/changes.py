@@ -32,9 +32,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
-from neve.keys.arrays import Flags, Positions
 from neve.keys.merge import Window, ordered_windows, rows_by_key
 from neve.keys.order import paired_order
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.arrow_types import ArrowField
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.keys.arrays import Flags, Positions, concat_keys
+from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.row_rules import RowRules
 from neve.model.schema import TableSchema
 from neve.table.partial_merge import folded_rows

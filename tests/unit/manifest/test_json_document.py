@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.manifest.json_document import DOCUMENT_BYTES_MAX, Document, Json, write_document
+from neve.manifest.json_document import DOCUMENT_BYTES_MAX, Document, write_document
+from neve.model.schema_json import Json
 
 PLACE = "manifest/version/t1/head"
 

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.keys.arrays import Flags, key_objects
+from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Flags
 from neve.model.schema import TableSchema
 from neve.table.row_changes import RowChanges, by_order, winners
 from neve.table.row_order import Orders, RowOrder

@@ -79,20 +79,12 @@ class Document:
             self._refuse(name, "a number")
         return value
 
-    def optional_integer(self, name: str) -> int | None:
-        """Return a number, or None when it is null or absent."""
-        return None if self._fields.get(name) is None else self.integer(name)
-
     def text(self, name: str) -> str:
         """Return a text."""
         value = self._fields.get(name)
         if not isinstance(value, str):
             self._refuse(name, "a text")
         return value
-
-    def optional_text(self, name: str) -> str | None:
-        """Return a text, or None when it is null or absent."""
-        return None if self._fields.get(name) is None else self.text(name)
 
     def boolean(self, name: str) -> bool:
         """Return true or false."""

@@ -28,7 +28,6 @@ from neve.compaction.rewrite_job import (
     TableDefinition,
     cut_plan,
 )
-from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, OutcomeUnknown
 from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter
@@ -43,6 +42,7 @@ from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
 from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
+from neve.table.file_writers import RunName
 from neve.table.partitions import (
     Partition,
     partition_of,

@@ -35,7 +35,6 @@ from pyroaring import BitMap64
 from neve.compaction.plan import LevelOptions
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.publishing import CommitPublishing
-from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
@@ -51,7 +50,7 @@ from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_spec import PartitionId, PartitionIdentity, partition_groups
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
-from neve.table.file_writers import delete_data_file
+from neve.table.file_writers import RunName, delete_data_file
 from neve.table.partitions import refused_rows
 from neve.table.table_context import TableParts
 
@@ -375,7 +374,7 @@ class ReplacedPartitions:
         removed: list[str] = []
         marked = dict(proposal.marked)
         for path, file in current.files.items():
-            if self._is_whole(file):
+            if self._base.identity.of(file) in self._partitions:
                 removed.append(path)
                 marked.pop(path, None)
                 continue
@@ -390,9 +389,6 @@ class ReplacedPartitions:
             removed=tuple(removed),
             marked=marked,
         )
-
-    def _is_whole(self, file: DataFile) -> bool:
-        return self._base.identity.of(file) in self._partitions
 
     def _rows_inside(self, file: DataFile) -> BitMap64:
         """Find rows of the partitions in a file of another spec."""

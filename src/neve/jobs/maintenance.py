@@ -39,7 +39,6 @@ from neve.engine.background import BackgroundWork
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Rewrite, note_compacted, tidy_deletes
 from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys
-from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import (
@@ -71,6 +70,7 @@ from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.observability.events import Progress, ignore
 from neve.storage.file_cache import origin_of
+from neve.table.file_writers import RunName
 from neve.table.table_context import TableParts
 from neve.table.table_files import TableFiles
 

@@ -60,6 +60,11 @@ def dump_canonical(value: Json) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def dump_compact(value: Json) -> bytes:
+    """Return JSON without spaces, members in their order, as UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def parse_object(text: str, *, what: str = "schema") -> JsonObject:
     """Read a JSON object; raises Corruption when it is not one, too large, or repeats a member."""
     if len(text) > SCHEMA_JSON_BYTES_MAX:

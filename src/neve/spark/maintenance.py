@@ -27,7 +27,6 @@ from neve.catalog.lake import open_lake
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
 from neve.engine.rewrite import TaskFiles, table_definition
-from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_check
@@ -49,7 +48,7 @@ from neve.spark.task_run import (
     run_tasks,
 )
 from neve.storage.clock import SystemClock
-from neve.table.file_writers import delete_data_file
+from neve.table.file_writers import RunName, delete_data_file
 
 
 class SparkExecutor:

@@ -26,7 +26,6 @@ from neve.compaction.plan import CompactionPlan, LevelOptions
 from neve.compaction.policy import full_plan, move_plan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
 from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
-from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
 from neve.jobs.run import JobBase
@@ -35,6 +34,7 @@ from neve.model.data_file import DataFile
 from neve.model.version import Version
 from neve.observability.events import ignore
 from neve.storage.open_store import open_store
+from neve.table.file_writers import RunName
 
 COLUMNS: Mapping[str, pa.DataType] = {
     "id": pa.int64(),

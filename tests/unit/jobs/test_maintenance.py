@@ -8,13 +8,13 @@ import pytest
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
-from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Corruption, Fenced, NotFound, Unavailable
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
 from neve.storage.memory_store import MemoryStore
+from neve.table.file_writers import RunName
 from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import local_executor
 from neve.testing.model_table import Rows

@@ -12,6 +12,7 @@ from rich.text import Text
 
 import neve
 from examples.demo.acts import ACTS, Act
+from examples.demo.level_picture import LEGEND, MARKED, picture_lines
 from examples.demo.narrator import Narrator
 from examples.demo.order_rows import ARROW_SCHEMA, KEY, PARTITIONS, DemoTable
 from examples.demo.stage import (
@@ -27,7 +28,7 @@ from neve.catalog.lake import Lake
 from neve.errors import InvalidArgument, NotFound
 from neve.inspect.page import JsonDocument, Page, clipped, wrapped
 from neve.inspect.shown_text import Json
-from neve.notebook import LEGEND, MARKED, levels_svg, picture_lines
+from neve.notebook import levels_svg
 from neve.observability.metrics import Counters
 from neve.storage.clock import SystemClock, SystemIds
 

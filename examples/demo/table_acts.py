@@ -21,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from examples.demo.level_picture import levels_of_listing
 from examples.demo.order_rows import (
     CHANGED,
     DELETED,
@@ -44,7 +45,6 @@ from examples.demo.stage import (
 from neve.engine.table_options import TableOptions
 from neve.errors import Corruption
 from neve.model.display import counted, shown_bytes
-from neve.notebook import levels_of_listing
 from neve.observability.metrics import WAL_BATCHES, WAL_SYNCS
 
 _THREADS: Final = 16

@@ -27,6 +27,7 @@ from neve.engine.applied_changes import ChangeRow, Convert
 from neve.engine.row_input import imported_table
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.display import EPOCH
 from neve.model.schema import TableSchema
 
 POSITION_COLUMNS: Final = (
@@ -34,7 +35,7 @@ POSITION_COLUMNS: Final = (
 )  # fmt: skip
 """What a source may say about where a change came from: columns for `order_by`."""
 _ROWS_BY_OP: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
-_EPOCH: Final = date(1970, 1, 1)
+_EPOCH: Final = EPOCH.date()
 _START: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - Debezium's local timestamps have no zone
 # What other systems send may be anything.
 _ODD_RECORDS: Final = (

@@ -28,10 +28,8 @@ is always visible, so the smallest bars are larger than to scale.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Final, NamedTuple
-
-import pyarrow as pa
 
 from neve.errors import NeveError
 from neve.model.data_file import DataFile
@@ -61,13 +59,6 @@ _CELL: Final = "padding:0.1em 0.9em 0.1em 0;border:none;background:none;vertical
 _LEFT: Final = f"{_CELL};text-align:left"
 _RIGHT: Final = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
 _NAME: Final = f"{_LEFT};font-weight:normal;{_QUIET}"
-
-LIVE: Final = "█"
-MARKED: Final = "·"
-UNFLUSHED: Final = "▓"
-LEGEND: Final = f"{LIVE} live rows  {MARKED} marked as deleted  {UNFLUSHED} not flushed"
-
-_COLUMNS: Final = 40
 
 _LETTER_WIDTH: Final = 7
 """Of a letter in common fonts, rounded up."""
@@ -218,50 +209,11 @@ class LevelBar:
         )
 
 
-class PictureLine(NamedTuple):
-    """One line of a picture in parts, so that each can have its own colour."""
-
-    title: str
-    bar: str
-    words: str
-
-
 def levels_of(files: Iterable[DataFile]) -> tuple[LevelBar, ...]:
     """Return the levels of some files, from 0 on; a level without files is left out."""
-    return _by_level(
+    return by_level(
         (file.level, file.row_count, file.deleted_count, file.file_bytes) for file in files
     )
-
-
-def levels_of_listing(files: pa.Table) -> tuple[LevelBar, ...]:
-    """Return the levels of a listing of `table.files()`."""
-    names = ("level", "record_count", "deleted_count", "file_size_bytes")
-    return _by_level(zip(*(files.column(name).to_pylist() for name in names), strict=True))
-
-
-def picture_lines(
-    levels: Sequence[LevelBar], *, unflushed: int = 0, columns: int = _COLUMNS
-) -> list[PictureLine]:
-    """Draw levels as lines whose parts are aligned; `unflushed` changes are a line above them."""
-    most = max([unflushed, *(level.whole.row_count for level in levels)], default=0)
-    bars = [_text_bar(level, most, columns) for level in levels]
-    titles = [f"level {level.number}" for level in levels]
-    words = _aligned_words(levels)
-    if unflushed:
-        titles.insert(0, "memory")
-        bars.insert(0, UNFLUSHED * _cells(unflushed, most, columns))
-        words.insert(0, f"{counted(unflushed, 'change')} not flushed")
-    title_width, bar_width = _width(titles), _width(bars)
-    return [
-        PictureLine(title.ljust(title_width), bar.ljust(bar_width), text)
-        for title, bar, text in zip(titles, bars, words, strict=True)
-    ]
-
-
-def levels_text(levels: Sequence[LevelBar], *, unflushed: int = 0, columns: int = _COLUMNS) -> str:
-    """Draw levels as text, a line each, or "no rows" if there is nothing to draw."""
-    lines = picture_lines(levels, unflushed=unflushed, columns=columns)
-    return "\n".join("  ".join(line).rstrip() for line in lines) or "no rows"
 
 
 def levels_svg(levels: Sequence[LevelBar], *, unflushed: int = 0) -> str:
@@ -275,7 +227,7 @@ def levels_svg(levels: Sequence[LevelBar], *, unflushed: int = 0) -> str:
         words = f"{counted(unflushed, 'change')} not flushed"
         rows.append(("memory", _rectangle(0, width, _UNFLUSHED_COLOUR, words), words))
     for level in levels:
-        words = ", ".join(filter(None, _level_words(level)))
+        words = ", ".join(filter(None, level_words(level)))
         rows.append((f"level {level.number}", _svg_bar(level, most), words))
     height = _ROW_HEIGHT * len(rows)
     words_left = _BAR_LEFT + _BAR_WIDTH + 12
@@ -295,7 +247,8 @@ def levels_svg(levels: Sequence[LevelBar], *, unflushed: int = 0) -> str:
     )
 
 
-def _by_level(facts: Iterable[Sequence[int]]) -> tuple[LevelBar, ...]:
+def by_level(facts: Iterable[Sequence[int]]) -> tuple[LevelBar, ...]:
+    """Return levels of files: of each its level, rows, marked rows and bytes."""
     found: dict[int, list[FileBar]] = {}
     for level, row_count, marked_count, byte_count in facts:
         bar = FileBar(row_count=row_count, marked_count=marked_count, byte_count=byte_count)
@@ -303,7 +256,8 @@ def _by_level(facts: Iterable[Sequence[int]]) -> tuple[LevelBar, ...]:
     return tuple(LevelBar(number=number, files=tuple(found[number])) for number in sorted(found))
 
 
-def _level_words(level: LevelBar) -> list[str]:
+def level_words(level: LevelBar) -> list[str]:
+    """Return what is said of a level, in parts."""
     whole = level.whole
     return [
         counted(len(level.files), "file"),
@@ -311,43 +265,6 @@ def _level_words(level: LevelBar) -> list[str]:
         f"{whole.marked_count:,} marked" if whole.marked_count else "",
         shown_bytes(whole.byte_count),
     ]
-
-
-def _aligned_words(levels: Sequence[LevelBar]) -> list[str]:
-    """Return the words of levels, aligned in columns."""
-    rows = [_level_words(level) for level in levels]
-    widths = [_width(column) for column in zip_longest(*rows, fillvalue="")]
-    return [
-        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True) if width)
-        for row in rows
-    ]
-
-
-# As text
-
-
-def _text_bar(level: LevelBar, most: int, columns: int) -> str:
-    room = columns - (len(level.files) - 1)  # a gap between files
-    if room > 0:
-        bar = " ".join(_text_file(file, most, room) for file in level.files)
-        if len(bar) <= columns + 1:
-            return bar
-    return _text_file(level.whole, most, columns)
-
-
-def _text_file(file: FileBar, most: int, columns: int) -> str:
-    cells = _cells(file.row_count, most, columns)
-    if not file.row_count:
-        return LIVE * cells
-    marked = round(cells * file.marked_count / file.row_count)
-    # If there is room, both kinds of rows are visible.
-    if cells > 1:
-        marked = min(max(marked, int(file.marked_count > 0)), cells - int(file.live_count > 0))
-    return LIVE * (cells - marked) + MARKED * marked
-
-
-def _cells(count: int, most: int, columns: int) -> int:
-    return max(1, round(columns * count / most)) if most else 1
 
 
 def _width(texts: Iterable[str]) -> int:

@@ -207,7 +207,7 @@ class World(TroubledWorld):
         self._check(document, name, data_of=frozenset())
 
     def _tag(self, process: Process) -> None:
-        work = process.stored.work
+        work = process.stored.writer_state
         tags = work.tags()
         if tags and self.rng.random() < 0.5:
             work.remove_tag(self.rng.choice(sorted(tags)))

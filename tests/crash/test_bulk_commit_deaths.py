@@ -24,7 +24,7 @@ from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.manifest.commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
-from neve.observability.events import unheard
+from neve.observability.events import ignore
 from neve.observability.metrics import NoRecorder
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
@@ -118,7 +118,7 @@ class World:
 
     def parts(self, lake: Lake) -> TableParts:
         table = lake.load_table("a.b")
-        return table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
+        return table.stored.parts(table.properties, recorder=NoRecorder(), listener=ignore)
 
     def told(self, name: str, state: Mapping[int, int]) -> dict[int, int | None]:
         """Return the changes that a job makes to some rows."""
@@ -163,13 +163,13 @@ class World:
         base = JobBase(parts, run.run, run.base)
         rewrite = Rewrite(
             base.files,
-            TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
+            TableCommitter(parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids),
             run=run.run,
         )
         here = Execution(progress=lambda _rows: None, check_cancelled=lambda: None)
         plans = full_plan(base.version, neve.TableOptions().level_options)
         rewrite.run(plans, base.context, base.version.facts, here, HeadChange())
-        parts.work.release_intent(run.run.digits)
+        parts.writer_state.release_intent(run.run.digits)
 
     def write_live(self) -> None:
         lake = self.born()

@@ -412,7 +412,7 @@ def test_a_writer_that_was_taken_over_is_fenced_and_its_rows_are_not_lost(
     with neve.open(lake) as catalog:
         table = catalog.table("a.b", options=options)
         table.put({"id": 1, "v": "a"})
-        table._open.stored.work.take_over()
+        table._open.stored.writer_state.take_over()
         with pytest.raises(Fenced, match="writer epoch 1 has ended") as refused:
             table.flush()
         assert refused.value.hint

@@ -103,7 +103,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
     def drop_and_crash_between_the_stores(self, name: str) -> None:
         if name in self.tables:
             self.lake._entries.announce_drop(name)
-            self.lake.load_table(name).stored.work.drop()
+            self.lake.load_table(name).stored.writer_state.drop()
             self.reopen()
             del self.tables[name]
 

@@ -133,7 +133,7 @@ def test_columns_and_single_rows_give_the_same_bytes_and_come_back_equal(rows: R
     together = keys.encode_arrays(columns)
     assert together.to_pylist() == one_by_one
     assert [keys.decode(key) for key in one_by_one] == rows.rows
-    assert keys.is_fixed_width == pa.types.is_fixed_size_binary(together.type)
+    assert (keys.width is not None) == pa.types.is_fixed_size_binary(together.type)
     decoded = keys.decode_arrays(together)
     assert [column.type for column in decoded] == list(rows.types)
     # Not the columns that went in: -0.0 comes back as 0.0.

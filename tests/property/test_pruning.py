@@ -18,6 +18,7 @@ from neve.model.pruning import ColumnFacts, Match, match, project
 from neve.model.schema import TableSchema
 from neve.model.transforms import Bucket, Identity, TimePart, TimeUnit, Transform, Truncate
 from tests.property.column_values import KINDS
+from tests.unit.model.column_facts import facts_of
 
 Row = dict[str, PlainValue | None]
 Unknown = None
@@ -311,7 +312,7 @@ def test_every_condition_on_a_column_chooses_its_rows(column: OneColumn) -> None
 def test_every_condition_on_a_column_is_pruned_soundly(
     column: OneColumn, data: st.DataObject
 ) -> None:
-    exact = ColumnFacts.of_array(column.rows.batch.column(column.name))
+    exact = facts_of(column.rows.batch.column(column.name))
     others = data.draw(st.lists(KINDS[column.name].values, max_size=2))
     weak = weakened(data, exact, others)
     field_id = SCHEMA.column(column.name).field_id
@@ -370,7 +371,7 @@ def test_pruning_never_loses_a_row_and_never_promises_one_too_many(
     for name in rows.names:
         if data.draw(st.integers(0, 5)) > 0:
             others = data.draw(st.lists(KINDS[name].values, max_size=2))
-            exact = ColumnFacts.of_array(batch.column(name))
+            exact = facts_of(batch.column(name))
             facts[SCHEMA.column(name).field_id] = weakened(data, exact, others)
 
     answer = match(bound, facts)

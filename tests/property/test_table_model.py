@@ -25,12 +25,12 @@ from neve.jobs.maintenance import rollback_edit
 from neve.manifest.leases import Leases
 from neve.manifest.writer_state import Consumer
 from neve.memtable.memtable import Memtable
+from neve.model.arrow_buffers import Flags
 from neve.model.bound_predicate import BoundPredicate
 from neve.model.pruning import ColumnFacts, Match, match
 from neve.model.row_rules import Cutoff
 from neve.model.version import Version, VersionEdit
 from neve.read.change_plan import CommitChanges, plan_changes
-from neve.read.filters import Flags
 from neve.read.memory_rows import MemoryRows
 from neve.storage.local_store import LocalStore
 from neve.testing.model_table import Key, Row, Rows, scan_rows

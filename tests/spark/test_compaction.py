@@ -19,7 +19,7 @@ from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
-from neve.observability.events import unheard
+from neve.observability.events import ignore
 from neve.observability.metrics import NoRecorder
 from neve.spark.job_site import TableSite
 from neve.spark.maintenance import SparkExecutor
@@ -122,7 +122,7 @@ def compact_beside(lake: Path, executor: PlanExecutor) -> int:
     """Rewrite everything through the manifest, as another process does beside the writer."""
     with neve.open(lake) as other:
         table = other.load_table(NAME)
-        parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
+        parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=ignore)
         return CommittedMaintenance(parts, OPTIONS).compact(full=True, executor=executor)
 
 

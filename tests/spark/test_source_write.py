@@ -44,7 +44,7 @@ def test_an_append_is_an_upsert_and_a_job_id_makes_it_happen_once(
     assert clean_rows(tmp_path) == expected
     with neve.open(tmp_path) as catalog, catalog.table(NAME) as table:
         # Neither run has left an intent, a lease, or a file that nobody reaches.
-        work = table._open.stored.work
+        work = table._open.stored.writer_state
         assert not list(work.intents_in(table._open.stored.store.read()))
         assert table.collect_garbage().file_count == 0
         assert table.verify().is_sound

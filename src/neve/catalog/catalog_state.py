@@ -28,7 +28,8 @@ from neve.catalog.table_name import (
     with_ancestors,
 )
 from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound, Phrase, Wording
-from neve.manifest.json_document import Document, Json, write_document
+from neve.manifest.json_document import Document, write_document
+from neve.model.schema_json import Json
 from neve.model.suggestions import similar_name_hint
 from neve.storage.table_paths import check_name
 

@@ -55,7 +55,7 @@ from neve.model.suggestions import similar_name_hint
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
-from neve.table.table_context import PublishedLineage, TableParts
+from neve.table.table_context import Published, TableParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +192,20 @@ class CatalogTable(KeptInProcess):
     def consumers(self) -> pa.Table:
         """Return the named consumers of the change feed, and whether each keeps history now."""
         state = self._seen.state
-        found = self.stored.work.consumers_in(state.session)
+        found = self.stored.writer_state.consumers_in(state.session)
         return list_consumers(found, state.head, now_ms=self._stores.clock.now_ms())
 
     def holding_consumers(self) -> tuple[Consumer, ...]:
         """Return the consumers that keep history now, the one that keeps most first."""
         state, now_ms = self._seen.state, self._stores.clock.now_ms()
-        found = self.stored.work.consumers_in(state.session)
+        found = self.stored.writer_state.consumers_in(state.session)
         holding = [each for each in found if each.holds(state.head, now_ms)]
         return tuple(sorted(holding, key=lambda each: (each.position, each.name)))
 
     def drop_consumer(self, name: str) -> None:
         """Remove a consumer; what it kept may expire. Raises NotFound."""
         self._stores.check_writable()
-        self.stored.work.drop_consumer(name)
+        self.stored.writer_state.drop_consumer(name)
 
     def at(
         self,
@@ -434,7 +434,7 @@ class CatalogTable(KeptInProcess):
             self.refresh()
 
     @property
-    def published_lineage(self) -> PublishedLineage:
+    def published_lineage(self) -> Published:
         """The lineage of the table's rows as published to other engines."""
         return self.stored.publisher
 
@@ -488,7 +488,7 @@ class CatalogTable(KeptInProcess):
         )
 
     def _tags(self) -> dict[str, int]:
-        return self.stored.work.tags_in(self._seen.state.session)
+        return self.stored.writer_state.tags_in(self._seen.state.session)
 
     def _tagged(self, tag: str) -> int:
         tags = self._tags()

@@ -16,8 +16,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from os import PathLike, fspath
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -63,7 +62,7 @@ from neve.observability.prometheus import PrometheusRecorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.object_store import ObjectStore, RequestCount, requests_of
 from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
-from neve.storage.own_process import KeptInProcess
+from neve.storage.own_process import Handle
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ _WAIT_SECONDS_MAX: Final = 24 * 60 * 60.0
 _OWN_STORES: Final = ("file:", "memory:")
 
 
-class Lake(KeptInProcess):
+class Lake(Handle):
     """Tables by name, at one location; safe for many threads."""
 
     def __init__(
@@ -128,17 +127,6 @@ class Lake(KeptInProcess):
 
     def _repr_html_(self) -> str:
         return shown_page(f"Lake {self.location}", self._page)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def location(self) -> str:
@@ -438,7 +426,7 @@ class Lake(KeptInProcess):
             # The mark needs a store that was begun: its creator may have died before that.
             self._settlement.settle(announcement.table_id, purge=False)
             stored = self._stores.stored_table(announcement.table_id)
-            is_mine = stored.work.drop(purge=purge)
+            is_mine = stored.writer_state.drop(purge=purge)
         self._stores.live_tables.close_dropped(announcement.table_id)
         try:
             self._stores.decisions.forget(announcement.table_id)
@@ -469,7 +457,7 @@ class Lake(KeptInProcess):
             )
         announcement = self._entries.announce_purge(table_id)
         with self._settlement.withdrawn_on_failure(announcement):
-            stored.work.purge_dropped()
+            stored.writer_state.purge_dropped()
         return self._settlement.settle_own(announcement) is not Settled.UNPURGED
 
     # SQL

@@ -22,7 +22,7 @@ from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound
 from neve.manifest.decisions import Decisions
-from neve.observability.events import Listener, unheard
+from neve.observability.events import Listener, ignore
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
@@ -174,7 +174,7 @@ class LakeStores:
         self.clock = clock
         self.ids = ids
         self.recorder: Recorder = recorder or NoRecorder()
-        self.listener: Listener = listener or unheard
+        self.listener: Listener = listener or ignore
         self.read_only = read_only
         # Needs no lock.
         self.entries = CatalogEntries(objects, clock=clock, ids=ids)

@@ -11,16 +11,15 @@ seconds and microseconds since 1970.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from neve.errors import InvalidArgument, Phrase, Wording
-from neve.model.display import shown, shown_moment
+from neve.model.display import EPOCH, shown, shown_moment
 from neve.storage.clock import Clock
 
 Moment = int | datetime | str
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AGE: Final = re.compile(r"([0-9]{1,9}) ?([smhd])(?: ago)?")
 _MILLISECONDS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER: Final = re.compile(r"[0-9]{13}")
@@ -66,4 +65,4 @@ def _text_ms(text: str, clock: Clock) -> int:
 def _since_epoch(moment: datetime) -> int:
     if moment.tzinfo is None:
         raise InvalidArgument(f"{moment.isoformat()} has no time zone", hint=_HINT)
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (moment - EPOCH) // timedelta(milliseconds=1)

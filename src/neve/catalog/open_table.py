@@ -89,10 +89,13 @@ class OpenTable(CatalogTable):
 
     def check_open(self) -> None:
         """Raise when this handle was closed; a reference to this bound method keeps it open."""
-        self.engine.check_open()
+        self._stores.check_open()
+        self.check_not_closed()
+        if self.opened is not None:
+            self.opened.check_open()
 
     def check_not_closed(self) -> None:
-        """Raise Closed after `close`; opens nothing."""
+        """Raise Closed after `close` of this handle."""
         if self._is_closed:
             raise Closed(f"the handle of {self.name!a} was closed", hint="Open the table again")
 

@@ -5,11 +5,11 @@ it, as for SQL.
 """
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
 
 
-class RunningServer(Protocol):
+class RunningServer(AbstractContextManager["RunningServer"], Protocol):
     """A server that runs in a thread."""
 
     @property
@@ -24,15 +24,6 @@ class RunningServer(Protocol):
     def close(self) -> None:
         """Finish the requests under way, and stop; twice is not an error."""
         ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
 
 
 Serve: TypeAlias = Callable[..., RunningServer]

@@ -182,7 +182,7 @@ class Settlement:
     def _remove(self, stored: StoredTable, *, is_named: bool, purge: bool) -> Settled:
         if is_named:
             self._entries.remove_table(stored.table_id)
-        if stored.work.is_to_be_purged():
+        if stored.writer_state.is_to_be_purged():
             return Settled.PURGED if purge and stored.purge() else Settled.UNPURGED
         return Settled.REMOVED if is_named else Settled.NOTHING
 

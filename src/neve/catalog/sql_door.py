@@ -5,10 +5,10 @@ in the function that loads it, and `LakeStores` keeps what that returns, once fo
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -73,7 +73,7 @@ class SqlResult:
         return f"<pre>{self.statement}: {self.count:,} rows</pre>"
 
 
-class SqlSession(Protocol):
+class SqlSession(AbstractContextManager["SqlSession"], Protocol):
     """Runs statements one after the other; BEGIN … COMMIT spans several. For one thread."""
 
     def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
@@ -83,15 +83,6 @@ class SqlSession(Protocol):
     def close(self) -> None:
         """Roll an open transaction back, and end the session; twice is not an error."""
         ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
 
 
 class SqlEngine(Protocol):

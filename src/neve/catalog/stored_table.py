@@ -26,7 +26,7 @@ from neve.manifest.writer_state import WriterState
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
-from neve.observability.events import Listener, unheard
+from neve.observability.events import Listener, ignore
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
@@ -94,9 +94,9 @@ class StoredTable:
             objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
         )
         self.versions = TableVersions(self.store, clock=clock)
-        self.work = WriterState(self.versions, clock=clock)
+        self.writer_state = WriterState(self.versions, clock=clock)
         self.committer = TableCommitter(
-            self.versions, self.work, clock=clock, ids=ids, collects=True
+            self.versions, self.writer_state, clock=clock, ids=ids, collects=True
         )
         self.decisions = decisions or Decisions(
             ManifestStore(objects, CATALOG_MANIFEST, clock=clock, ids=ids),
@@ -111,7 +111,7 @@ class StoredTable:
             self.paths,
             versions=self.versions,
             definitions=self.definitions,
-            work=self.work,
+            writer_state=self.writer_state,
             properties_of=properties_of,
         )
 
@@ -130,7 +130,7 @@ class StoredTable:
         properties: Mapping[str, str] | None = None,
         *,
         recorder: Recorder | None = None,
-        listener: Listener = unheard,
+        listener: Listener = ignore,
         is_published: bool = False,
         log: str | None = None,
     ) -> TableParts:
@@ -144,7 +144,7 @@ class StoredTable:
             paths=self.paths,
             versions=self.versions,
             definitions=self.definitions,
-            work=self.work,
+            writer_state=self.writer_state,
             leases=self._leases,
             clock=self._clock,
             ids=self._ids,
@@ -152,8 +152,7 @@ class StoredTable:
             recorder=recorder or NoRecorder(),
             listener=listener,
             decisions=self.decisions,
-            publish=self.publisher.publish_once if is_published else None,
-            lineage=self.publisher if is_published else None,
+            published=self.publisher if is_published else None,
         )
 
     def _log_at(self, directory: str) -> LogStore:
@@ -252,7 +251,7 @@ class StoredTable:
             with suppress(InvalidArgument):
                 self.objects.delete(path)
         self._leases.remove_expired(known_ms=known_ms)
-        self.work.forget()
+        self.writer_state.forget()
         self.store.checkpoint()
         self.store.collect_once()
         return True

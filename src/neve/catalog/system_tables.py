@@ -27,7 +27,6 @@ Binary columns hold JSON:
                             "nullable": false}]}
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -39,10 +38,9 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.version_view import PartitionWords, optional, required, summed_commits
 from neve.errors import NotFound
 from neve.iceberg.publisher import published_lists
-from neve.manifest.json_document import Json
 from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.schema_json import type_to_json
+from neve.model.schema_json import Json, dump_compact, type_to_json
 from neve.model.suggestions import similar_name_hint
 from neve.model.transforms import Bucket, Truncate
 from neve.model.version import Operation
@@ -109,9 +107,9 @@ def list_tables(listed: Iterable[ListedTable]) -> pa.Table:
             "location": each.stored.location,
             "current_snapshot_id": each.state.head.current_version,
             "last_updated_time": max(each.state.head.last_transaction_ms, each.meta.updated_ms),
-            "properties": _json_bytes({**each.meta.properties}),
-            "schema": _json_bytes(_schema_json(each.state.schema)),
-            "partition_specs": _json_bytes(_specs_json(each.state.specs)),
+            "properties": dump_compact({**each.meta.properties}),
+            "schema": dump_compact(_schema_json(each.state.schema)),
+            "partition_specs": dump_compact(_specs_json(each.state.specs)),
         }
         for each in listed
     ]
@@ -136,7 +134,7 @@ def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
                     "operation": commit.facts.operation.value,
                     "manifest_list": place,
                     # Sorted: protobuf returns the members of a map in any order.
-                    "summary": _json_bytes(dict(sorted(commit.facts.summary.items()))),
+                    "summary": dump_compact(dict(sorted(commit.facts.summary.items()))),
                 }
             )
     return pa.Table.from_pylist(rows, schema=SNAPSHOTS_SCHEMA)
@@ -159,7 +157,7 @@ def list_files(listed: Iterable[ListedTable]) -> pa.Table:
                 "file_format": [_FILE_FORMAT] * len(files),
                 "record_count": [file.row_count for file in files],
                 "file_size_bytes": [file.file_bytes for file in files],
-                "partition_values": [_json_bytes({**words.of(file)}) for file in files],
+                "partition_values": [dump_compact({**words.of(file)}) for file in files],
             }
             tables.append(pa.Table.from_pydict(columns, schema=FILES_SCHEMA))
     return pa.concat_tables(tables).combine_chunks()
@@ -221,10 +219,6 @@ def readable_rows(
     if not asked.is_trivial:
         rows = rows.filter(pa.array(asked.mask(rows)))
     return chosen.given(rows.select(chosen.names))
-
-
-def _json_bytes(value: Json) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _schema_json(schema: TableSchema) -> Json:

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from threading import Event
-from types import TracebackType
 from typing import Final, Self, cast
 
 import pyarrow as pa
@@ -44,7 +43,7 @@ from neve.read.dataset import ArrowDataset, scan_dataset
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.object_store import RequestCount, requests_of
-from neve.storage.own_process import KeptInProcess
+from neve.storage.own_process import Handle
 from neve.table.table_view import Row
 from neve.wal.replay import ReplayReport
 
@@ -119,7 +118,7 @@ _FORMER_NAMES: Final = frozenset(
 )
 
 
-class Table(KeptInProcess):
+class Table(Handle):
     """A table that is open for reading and writing rows; safe for many threads."""
 
     def __init__(self, table: OpenTable) -> None:
@@ -132,17 +131,6 @@ class Table(KeptInProcess):
 
     def _repr_html_(self) -> str:
         return self._open._repr_html_()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Definition
 
@@ -495,13 +483,13 @@ class Table(KeptInProcess):
         """Tag a retained Version, by default the current one; it never expires. Moves the tag."""
         self._open.check_may_write()
         self._open.see()
-        self._open.stored.work.tag(name, self.version if version is None else version)
+        self._open.stored.writer_state.tag(name, self.version if version is None else version)
         self._open.see_committed()
 
     def remove_tag(self, name: str) -> None:
         """Remove a tag; raises NotFound."""
         self._open.check_may_write()
-        self._open.stored.work.remove_tag(name)
+        self._open.stored.writer_state.remove_tag(name)
         self._open.see_committed()
 
     def rollback(

@@ -27,10 +27,11 @@ from uuid import UUID
 from neve.catalog.catalog_state import read_catalog_document
 from neve.catalog.known_properties import check_texts, format_version_of, retention_of
 from neve.errors import Corruption, NeveError
-from neve.manifest.json_document import Json, write_document
+from neve.manifest.json_document import write_document
 from neve.manifest.table_head import Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.model.schema_json import Json
 from neve.storage.table_paths import TablePaths
 
 META_PREFIX: Final = "__tables/"

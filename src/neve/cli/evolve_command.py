@@ -10,6 +10,7 @@ and rows it writes until then fit the new schema as existing rows do.
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Final
 
 import click
@@ -40,6 +41,20 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 _DESCENDING: Final = {"help_option_names": ["--help"], "ignore_unknown_options": True}
 
 
+def _committed(command: Callable[..., Change]) -> Callable[..., None]:
+    """Make a command of a function that returns a change: it commits the change."""
+
+    @on_a_lake
+    @click.pass_obj
+    @wraps(command)
+    def run(
+        name: str, /, *, lake: str, storage_options: tuple[str, ...], as_json: bool, **given: object
+    ) -> None:
+        _evolve(name, command(**given), lake, storage_options, as_json=as_json)
+
+    return run
+
+
 @click.group(cls=DocumentedGroup, context_settings=_SETTINGS)
 @table_argument
 @click.pass_context
@@ -62,17 +77,8 @@ def evolve(context: click.Context, name: str) -> None:
     "column", metavar="COLUMN:TYPE", help="The new column, or address.zip:int in a struct."
 )
 @click.option("--default", metavar="VALUE", help="Its value in rows that do not have it.")
-@on_a_lake
-@click.pass_obj
-def add(
-    name: str,
-    *,
-    column: str,
-    default: str | None,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def add(*, column: str, default: str | None) -> Change:
     """Add a column at the end, or a field to a struct.
 
     With ! after the type it is never NULL, and needs a default. Types are those of `neve create`.
@@ -84,7 +90,7 @@ def add(
     def change(e: Evolution) -> None:
         e.add_column(asked.name, wanted, default=value, nullable=asked.nullable)
 
-    _evolve(name, change, lake, storage_options, as_json=as_json)
+    return change
 
 
 @evolve.command(examples=["neve evolve shop.orders drop customer"])
@@ -96,23 +102,15 @@ def add(
     help="Columns, or nested fields.",
     shell_complete=complete_column,
 )
-@on_a_lake
-@click.pass_obj
-def drop(
-    name: str,
-    *,
-    columns: tuple[str, ...],
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def drop(*, columns: tuple[str, ...]) -> Change:
     """Drop columns or fields; existing versions still have them."""
 
     def change(e: Evolution) -> None:
         for column in columns:
             e.drop_column(column)
 
-    _evolve(name, change, lake, storage_options, as_json=as_json)
+    return change
 
 
 @evolve.command(examples=["neve evolve shop.orders rename customer buyer"])
@@ -120,13 +118,10 @@ def drop(
     "column", metavar="COLUMN", help="A column, or a nested field.", shell_complete=complete_column
 )
 @click.argument("new", metavar="NEW", help="Its new name; for a field, only the last part.")
-@on_a_lake
-@click.pass_obj
-def rename(
-    name: str, *, column: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+@_committed
+def rename(*, column: str, new: str) -> Change:
     """Rename a column or a field."""
-    _evolve(name, lambda e: e.rename_column(column, new), lake, storage_options, as_json=as_json)
+    return lambda e: e.rename_column(column, new)
 
 
 @evolve.command(examples=["neve evolve shop.orders move customer --after amount"])
@@ -140,19 +135,8 @@ def rename(
 @click.option(
     "--before", metavar="COLUMN", help="Right before this one.", shell_complete=complete_column
 )
-@on_a_lake
-@click.pass_obj
-def move(
-    name: str,
-    *,
-    column: str,
-    first: bool,
-    after: str | None,
-    before: str | None,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def move(*, column: str, first: bool, after: str | None, before: str | None) -> Change:
     """Move a column within the table, or a field within its struct."""
     places = [first, after is not None, before is not None].count(True)
     if places != 1:
@@ -164,7 +148,7 @@ def move(
     def change(e: Evolution) -> None:
         e.move_column(column, first=first, after=after, before=before)
 
-    _evolve(name, change, lake, storage_options, as_json=as_json)
+    return change
 
 
 @evolve.command(examples=["neve evolve shop.orders widen 'amount:decimal(12,2)'"])
@@ -174,11 +158,8 @@ def move(
     help="A column or field, and its new type.",
     shell_complete=complete_column,
 )
-@on_a_lake
-@click.pass_obj
-def widen(
-    name: str, *, column: str, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+@_committed
+def widen(*, column: str) -> Change:
     """Widen the type of a column or field: int to long, float to double, decimal to more digits."""
     asked = column_of(column)
     if not asked.nullable:
@@ -186,13 +167,7 @@ def widen(
             f"the column {column!a} cannot become required",
             hint="Leave out the !: rows with NULL may exist",
         )
-    _evolve(
-        name,
-        lambda e: e.widen_column(asked.name, asked.type),
-        lake,
-        storage_options,
-        as_json=as_json,
-    )
+    return lambda e: e.widen_column(asked.name, asked.type)
 
 
 @evolve.command(
@@ -206,18 +181,8 @@ def widen(
 )
 @click.argument("value", required=False, metavar="[VALUE]", help="The default, as text.")
 @click.option("--none", "is_none", is_flag=True, help="Remove the default.")
-@on_a_lake
-@click.pass_obj
-def default(
-    name: str,
-    *,
-    column: str,
-    value: str | None,
-    is_none: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def default(*, column: str, value: str | None, is_none: bool) -> Change:
     """Set the value of a column in new rows that leave it out; existing rows do not change."""
     if (value is None) != is_none:
         raise InvalidArgument(
@@ -229,20 +194,17 @@ def default(
         known = None if value is None else e.schema.column(column).type
         e.set_default(column, None if known is None else _read_default(column, known, str(value)))
 
-    _evolve(name, change, lake, storage_options, as_json=as_json)
+    return change
 
 
 @evolve.command(examples=["neve evolve shop.orders nullable customer"])
 @click.argument(
     "column", metavar="COLUMN", help="A column, or a nested field.", shell_complete=complete_column
 )
-@on_a_lake
-@click.pass_obj
-def nullable(
-    name: str, *, column: str, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+@_committed
+def nullable(*, column: str) -> Change:
     """Allow NULL in a required column or field."""
-    _evolve(name, lambda e: e.make_nullable(column), lake, storage_options, as_json=as_json)
+    return lambda e: e.make_nullable(column)
 
 
 @evolve.command(
@@ -254,20 +216,11 @@ def nullable(
 )
 @click.argument("fields", nargs=-1, metavar="[FIELD]...", help="Partition fields, such as day(ts).")
 @click.option("--none", "is_none", is_flag=True, help="Do not partition new rows.")
-@on_a_lake
-@click.pass_obj
-def partition_by(
-    name: str,
-    *,
-    fields: tuple[str, ...],
-    is_none: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def partition_by(*, fields: tuple[str, ...], is_none: bool) -> Change:
     """Partition new rows by fields such as day(ts) or bucket(16, id); existing files stay."""
     _check_given(fields, is_none=is_none)
-    _evolve(name, lambda e: e.set_partition_by(fields), lake, storage_options, as_json=as_json)
+    return lambda e: e.set_partition_by(fields)
 
 
 @evolve.command(
@@ -283,20 +236,11 @@ def partition_by(
     shell_complete=complete_column,
 )
 @click.option("--none", "is_none", is_flag=True, help="Declare no order.")
-@on_a_lake
-@click.pass_obj
-def sort_by(
-    name: str,
-    *,
-    columns: tuple[str, ...],
-    is_none: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def sort_by(*, columns: tuple[str, ...], is_none: bool) -> Change:
     """Declare the order of the key to other engines that write; neve's files have it anyway."""
     _check_given(columns, is_none=is_none)
-    _evolve(name, lambda e: e.set_sort_by(columns), lake, storage_options, as_json=as_json)
+    return lambda e: e.set_sort_by(columns)
 
 
 @evolve.command(
@@ -317,27 +261,11 @@ def sort_by(
 @click.option(
     "--keep-deletes", metavar="DURATION", help="How long deletes are remembered, such as '7 days'."
 )
-@on_a_lake
-@click.pass_obj
-def order_by(
-    name: str,
-    *,
-    columns: tuple[str, ...],
-    is_none: bool,
-    keep_deletes: str | None,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def order_by(*, columns: tuple[str, ...], is_none: bool, keep_deletes: str | None) -> Change:
     """Let the change with the greatest values win, whenever it arrives."""
     _check_given(columns, is_none=is_none)
-    _evolve(
-        name,
-        lambda e: e.set_order_by(columns, keep_deletes=keep_deletes),
-        lake,
-        storage_options,
-        as_json=as_json,
-    )
+    return lambda e: e.set_order_by(columns, keep_deletes=keep_deletes)
 
 
 @evolve.command(
@@ -350,21 +278,12 @@ def order_by(
     help="last, last_non_null, first, sum, min, max, bool_and or bool_or for a column.",
 )
 @click.option("--none", "is_none", is_flag=True, help="Let every column keep its last value.")
-@on_a_lake
-@click.pass_obj
-def merge(
-    name: str,
-    *,
-    functions: tuple[str, ...],
-    is_none: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def merge(*, functions: tuple[str, ...], is_none: bool) -> Change:
     """Set how new values are folded into existing ones; other columns keep the last value."""
     _check_given(functions, is_none=is_none)
     asked = pairs_of(functions, what="merge")
-    _evolve(name, lambda e: e.set_merge(asked), lake, storage_options, as_json=as_json)
+    return lambda e: e.set_merge(asked)
 
 
 @evolve.command(
@@ -372,17 +291,8 @@ def merge(
 )
 @click.argument("given", nargs=-1, metavar="[COLUMN DURATION]", help="Such as: ts '90 days'.")
 @click.option("--none", "is_none", is_flag=True, help="Let rows live forever.")
-@on_a_lake
-@click.pass_obj
-def ttl(
-    name: str,
-    *,
-    given: tuple[str, ...],
-    is_none: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@_committed
+def ttl(*, given: tuple[str, ...], is_none: bool) -> Change:
     """Let rows expire some time after a timestamp column.
 
     Reads leave expired rows out at once. The writer of the table removes them from time to time,
@@ -395,7 +305,7 @@ def ttl(
             hint="Write a column and a duration: ts '90 days'",
         )
     asked = (given[0], given[1]) if given else None
-    _evolve(name, lambda e: e.set_ttl(asked), lake, storage_options, as_json=as_json)
+    return lambda e: e.set_ttl(asked)
 
 
 def _check_given(words: tuple[str, ...], *, is_none: bool) -> None:

@@ -89,7 +89,7 @@ def tag(
     ):
         # Tags need no writer, and a read-only handle has no side effects.
         in_catalog = catalog.load_table(name)
-        work = in_catalog.stored.work
+        work = in_catalog.stored.writer_state
         if remove:
             work.remove_tag(tag_name)
             unflushed, tagged = 0, None

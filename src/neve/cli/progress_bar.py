@@ -7,6 +7,8 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from neve.observability.events import ignore
+
 ReportProgress: TypeAlias = Callable[[int, int | None], None]
 """Takes how much is done, and the total; None if that is unknown."""
 
@@ -16,7 +18,7 @@ def progress_bar(title: str) -> Iterator[ReportProgress]:
     """Show a bar during the work inside, and remove it afterwards."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _say_nothing
+        yield ignore
         return
     with Progress(
         TextColumn("{task.description}"),
@@ -32,7 +34,3 @@ def progress_bar(title: str) -> Iterator[ReportProgress]:
             progress.update(task, completed=done, total=total)
 
         yield report
-
-
-def _say_nothing(_done: int, _total: int | None) -> None:
-    return

@@ -18,8 +18,7 @@ from typing import Final
 import click
 import pyarrow as pa
 
-from neve.catalog.lake import Lake
-from neve.catalog.sql_door import SqlResult, SqlSession
+from neve.catalog.sql_door import SqlResult
 from neve.cli.commands import DocumentedCommand
 from neve.cli.options import complete_file, on_a_lake, open_lake, wide_option
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
@@ -97,7 +96,7 @@ def sql(
         catalog.sql_session(external_access=external_access) as session,
     ):
         if file is None and not commands and sys.stdin is not None and sys.stdin.isatty():
-            _run_shell(catalog, session, printer)
+            SqlShell(catalog, session, printer).run()
             return
         texts = [part for text in commands or [_text_of(file)] for part in split(text)]
         for place, text in enumerate(texts):
@@ -180,7 +179,3 @@ def presentable(rows: pa.Table) -> pa.Table:
         fields.append(pa.field(name, type_))
         columns.append(shown)
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _run_shell(catalog: Lake, session: SqlSession, printer: ResultPrinter) -> None:
-    SqlShell(catalog, session, printer).run()

@@ -32,18 +32,19 @@ from neve.engine.ruled_writes import RuledPath
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import Decide, Decided, PreparedBatch, WritePath, key_batch
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
-from neve.keys.arrays import Positions, concat_keys, last_places
+from neve.keys.arrays import concat_keys, last_places
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
+from neve.model.arrow_buffers import Positions
 from neve.model.arrow_types import value_hint
 from neve.model.display import listed, shown
 from neve.model.scalar_values import Unfit, scalar_form
 from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint
 from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
-from neve.table.row_changes import Changes, Winners
+from neve.table.row_changes import RowChanges, Winners
 from neve.table.row_order import Orders, RowOrder, joined_orders, without_order
 
 WRITE: Final = "upsert"
@@ -338,7 +339,7 @@ def ruled_changes(
     path: WritePath,
     order: RowOrder | None,
     application: tuple[str, int] | None = None,
-) -> Changes:
+) -> RowChanges:
     """Return all changes of a feed, checked, with their orders; raises what is wrong."""
     read = _ArrowChanges if _is_arrow(changes) else _DictChanges
     feed = read(changes, options, path)
@@ -353,7 +354,7 @@ def ruled_changes(
         orders = joined_orders([own, order.of_changes(gone, feed.places[1])])
     elif options.order_by and len(arrival):
         by_age = np.lexsort((arrival, _ranks(feed.order())[arrival]))
-    return Changes(
+    return RowChanges(
         rows=written,
         keys=path.encode_keys(written),
         deleted=path.encode_keys(deleted),

@@ -38,6 +38,7 @@ from types import MethodType
 from typing import ClassVar, Final, TypeVar, cast
 
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
+from neve.observability.events import ignore
 from neve.storage.clock import SystemClock
 
 logger = logging.getLogger(__name__)
@@ -61,10 +62,6 @@ _LOOK_TOGETHER_SECONDS: Final = 0.05
 _LOOK_TOGETHER_MAX: Final = 16
 _IDLE_WORKER_SECONDS: Final = 5.0
 _CLOCK: Final = SystemClock()
-
-
-def _unheard(_name: str, _error: NeveError) -> None:
-    """Report to no one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -301,7 +298,7 @@ class BackgroundWork:
         steps: Sequence[Step],
         *,
         idle_seconds: float | None = None,
-        on_failure: OnFailure = _unheard,
+        on_failure: OnFailure = ignore,
         has_ended: HasEnded | None = None,
     ) -> None:
         """Take the steps, methods of objects; they run when woken, and every `idle_seconds`.

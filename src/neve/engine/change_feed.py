@@ -85,7 +85,7 @@ class ChangeFeed:
         keep_ms = None if keep_seconds is None else _checked_keep_ms(keep_seconds)
         if since is not None:
             _checked_until(engine, since, None)
-        consumer = engine.parts.work.begin_consumer(name, since=since, keep_ms=keep_ms)
+        consumer = engine.parts.writer_state.begin_consumer(name, since=since, keep_ms=keep_ms)
         first = max(consumer.position, since or 0)
         if not live:
             return ConsumedChanges(engine, consumer, first, _checked_until(engine, first, None))
@@ -292,7 +292,7 @@ class ConsumedChanges(Changes):
     def finish(self) -> None:
         """Move the position of the consumer to `until`, after everything was read (ENGINE-15)."""
         self._engine.check_open()
-        self._engine.parts.work.advance_consumer(self._consumer, self.until)
+        self._engine.parts.writer_state.advance_consumer(self._consumer, self.until)
 
     def reader(self) -> pa.RecordBatchReader:
         """Return a reader that finishes when it is read to its end."""

@@ -6,12 +6,12 @@
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
 hand. Writers wait for neither, except as described in `neve.engine.backlog`.
 
-WRITER-1  One flush and one compaction run at a time; a sweep of unknown files runs beside neither.
-          The removal of expired rows counts as a compaction.
-WRITER-2  Every commit asserts the writer's epoch. A writer that was replaced is Fenced, and takes
-          no more writes.
-WRITER-3  What could not be flushed stays in memory and in the log, and is tried again. A missing
-          file of the table does not end the writer: only a dropped table does.
+ENGINE-W1  One flush and one compaction run at a time; a sweep of unknown files runs beside neither.
+           The removal of expired rows counts as a compaction.
+ENGINE-W2  Every commit asserts the writer's epoch. A writer that was replaced is Fenced, and takes
+           no more writes.
+ENGINE-W3  What could not be flushed stays in memory and in the log, and is tried again. A missing
+           file of the table does not end the writer: only a dropped table does.
 """
 
 import logging
@@ -32,7 +32,6 @@ from neve.engine.lease_book import LeaseBook
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import (
     Execution,
-    Progress,
     Rewrite,
     note_compacted,
     tidy_deletes,
@@ -51,7 +50,7 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.model.version import Version, VersionFacts
-from neve.observability.events import EventKind
+from neve.observability.events import EventKind, ignore
 from neve.observability.metrics import (
     FLUSH_SECONDS,
     FLUSHED_ROWS,
@@ -107,7 +106,7 @@ class LiveWriter:
         self._lock = claim.lock
         self.publishing = publishing
         self.committer = TableCommitter(
-            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+            parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids
         )
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
@@ -295,7 +294,7 @@ class LiveWriter:
     # Compacting
 
     def compact_once(
-        self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
+        self, progress: Callable[[int], None] | None = None, *, executor: PlanExecutor | None = None
     ) -> bool:
         """Run the most urgent compactions that can go side by side; False when none is needed."""
         with self._compacting:
@@ -330,7 +329,7 @@ class LiveWriter:
         self,
         plans: Sequence[CompactionPlan],
         version: Version,
-        progress: Progress | None = None,
+        progress: Callable[[int], None] | None = None,
         *,
         executor: PlanExecutor | None = None,
     ) -> bool:
@@ -342,7 +341,7 @@ class LiveWriter:
         self,
         jobs: Sequence[Sequence[CompactionPlan]],
         version: Version,
-        progress: Progress | None,
+        progress: Callable[[int], None] | None,
         executor: PlanExecutor | None,
     ) -> bool:
         """Execute plans of one Version with disjoint inputs, several jobs at once."""
@@ -364,12 +363,12 @@ class LiveWriter:
         plans: Sequence[CompactionPlan],
         *,
         facts: VersionFacts,
-        progress: Progress | None,
+        progress: Callable[[int], None] | None,
         executor: PlanExecutor | None,
     ) -> bool:
         """Execute plans and commit them as one; False, and a newer Version, when all were void."""
         execution = Execution(
-            executor=executor, progress=progress or _unheard, check_cancelled=self._check_open
+            executor=executor, progress=progress or ignore, check_cancelled=self._check_open
         )
         context, change = self._current.view.context, HeadChange(writer_epoch=self._epoch)
         with self._fenced_ends():
@@ -416,9 +415,10 @@ class LiveWriter:
             return False
         with self._compacting:
             self._check_open()
-            # In this order: see EXPIRY-1.
+            # In this order: see ENGINE-X1.
             now_ms = self._parts.clock.now_ms()
-            self._buffer.write(_no_write)
+            # An empty write ends when every write before it is visible.
+            self._buffer.write(ignore)
             kept = partial_keys(self._current.view.memtables)
             with self._fenced_ends():
                 removed = self._expiry.remove(
@@ -611,7 +611,7 @@ class LiveWriter:
             raise self._ended
 
     def _end(self, error: NeveError) -> None:
-        """Refuse all further writes (WRITER-2); logs that once."""
+        """Refuse all further writes (ENGINE-W2); logs that once."""
         with self._ending:
             if self._ended is None:
                 table_id = self._parts.paths.table_id
@@ -669,11 +669,3 @@ class LiveWriter:
         ended = self._ended
         if ended is not None:
             raise type(ended)(ended.message, path=ended.path, hint=ended.hint)
-
-
-def _no_write() -> None:
-    """Write nothing: a write that does this ends when every write before it is visible."""
-
-
-def _unheard(_rows: int) -> None:
-    """Ignore progress."""

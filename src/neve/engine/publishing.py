@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class CommitPublishing:
-    """Publishes the commits of one table by its `publish`; safe for many threads when that is."""
+    """Publishes the commits of one table; safe for many threads when that is."""
 
     def __init__(self, parts: TableParts) -> None:
         self._parts = parts
@@ -29,11 +29,12 @@ class CommitPublishing:
 
         False when it was published already, and for a table that is not published.
         """
-        if self._parts.publish is None:
+        published = self._parts.published
+        if published is None:
             return False
         began = self._parts.clock.monotonic()
         try:
-            is_done = self._parts.publish()
+            is_done = published.publish_once()
         except NeveError:
             self._parts.recorder.add(PUBLISH_FAILURES, 1)
             raise

@@ -28,7 +28,6 @@ from neve.compaction.rewrite_job import (
     TableDefinition,
     cut_plan,
 )
-from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, OutcomeUnknown
 from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter
@@ -43,6 +42,7 @@ from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
 from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
+from neve.table.file_writers import RunName
 from neve.table.partitions import (
     Partition,
     partition_of,
@@ -55,8 +55,6 @@ from neve.table.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int], None]
-"""Called with the number of rows rewritten since the last call."""
 PlanOutput = tuple[CompactionPlan, tuple[DataFile, ...]]
 """A plan, and the files that its executor wrote."""
 
@@ -67,7 +65,7 @@ class Execution:
 
     executor: PlanExecutor | None = None
     """None: this process."""
-    progress: Progress
+    progress: Callable[[int], None]
     check_cancelled: Callable[[], None]
 
 
@@ -96,7 +94,7 @@ class TaskFiles:
         task: RewriteTask,
         context: TableContext,
         *,
-        progress: Progress,
+        progress: Callable[[int], None],
         check_cancelled: Callable[[], None],
     ) -> tuple[DataFile, ...]:
         """Write the files of one task; deletes them when that fails."""
@@ -204,7 +202,7 @@ class LocalExecutor:
         self,
         job: RewriteJob,
         *,
-        progress: Progress,
+        progress: Callable[[int], None],
         check_cancelled: Callable[[], None],
     ) -> list[tuple[DataFile, ...]]:
         """Write the files of every task; return them by task, in the order of the tasks."""

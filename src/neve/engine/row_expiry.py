@@ -16,10 +16,10 @@ what is committed: for them, and for the change feed, rows go with the commit th
 
 The files of removed rows stay until no retained Version needs them, like those of deleted rows.
 
-EXPIRY-1  A row that an unflushed partial write was merged with stays: the flush merges them again.
-          The caller takes the moment first, then waits for writes that were decided before it, and
-          then takes the keys of partial writes. Writes decided later see that the row has expired.
-EXPIRY-2  A step opens a limited number of files, so that background work stays short.
+ENGINE-X1  A row that an unflushed partial write was merged with stays: the flush merges them again.
+           The caller takes the moment first, then waits for writes that were decided before it, and
+           then takes the keys of partial writes. Writes decided later see that the row has expired.
+ENGINE-X2  A step opens a limited number of files, so that background work stays short.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +63,7 @@ def pause_seconds(ttl: TimeToLive) -> float:
 
 
 def partial_keys(memtables: Iterable[Memtable]) -> list[KeyArray]:
-    """Return the keys that unflushed partial writes may need the rows of (EXPIRY-1)."""
+    """Return the keys that unflushed partial writes may need the rows of (ENGINE-X1)."""
     return [keys for memtable in memtables for keys in memtable.partial_keys()]
 
 
@@ -140,7 +140,7 @@ class RowExpiry:
     ) -> Removed:
         """Commit the removal of rows that have expired at a time, except those of kept keys.
 
-        `is_limited` ends after some files (EXPIRY-2).
+        `is_limited` ends after some files (ENGINE-X2).
         """
         read: dict[str, _Times] = {}
         keys = None

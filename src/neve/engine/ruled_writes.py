@@ -36,10 +36,11 @@ from neve.engine.write_path import (
     key_batch,
 )
 from neve.errors import SchemaMismatch
-from neve.keys.arrays import Flags, Positions, concat_keys, key_objects
+from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.display import shown
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
@@ -54,7 +55,7 @@ from neve.model.write_batch import (
 from neve.observability.metrics import CHANGES_IGNORED, CHANGES_TIED
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged
-from neve.table.row_changes import Changes, Winners, all_columns, by_order, folded, winners
+from neve.table.row_changes import RowChanges, Winners, all_columns, by_order, folded, winners
 from neve.table.row_order import (
     Orders,
     RowOrder,
@@ -93,7 +94,7 @@ class RuledPath(WritePath):
         if self.order is not None and not self.context.schema.rules.merge:
             return self._put_in_order(self.checked_row(row), self.order)
         rows = self.context.codec.decode_many([self.checked_row(row).value])
-        return self.decided(Changes.of_rows(rows, self.encode_keys(rows), self.order))
+        return self.decided(RowChanges.of_rows(rows, self.encode_keys(rows), self.order))
 
     def _put_in_order(self, checked: PreparedRow, order: RowOrder) -> Decide:
         """Decide about one row without arrays, which take many times as long."""
@@ -120,7 +121,7 @@ class RuledPath(WritePath):
         for batch in batches:
             if batch.num_rows:
                 self.check_partition(batch)
-                yield self.decided(Changes.of_rows(batch, self.encode_keys(batch), self.order))
+                yield self.decided(RowChanges.of_rows(batch, self.encode_keys(batch), self.order))
 
     def _delete(self, key: object) -> Decide:
         decide = self._delete_many([key])
@@ -131,20 +132,20 @@ class RuledPath(WritePath):
         batch = key_batch(keys, self.context)
         if not batch.num_rows:
             return None
-        return self.decided(Changes.of_keys(self.encode_keys(batch), self.context.schema))
+        return self.decided(RowChanges.of_keys(self.encode_keys(batch), self.context.schema))
 
     # Deciding
 
-    def decided(self, changes: Changes) -> Decide:
+    def decided(self, changes: RowChanges) -> Decide:
         """Return what makes a write of changes, once no other write can come between."""
         size = changes.rows.nbytes + changes.deleted.nbytes + 1
         return Decided(lambda: self.prepared(changes), changes.all_keys, byte_count=size)
 
-    def prepared(self, changes: Changes) -> PreparedBatch | None:
+    def prepared(self, changes: RowChanges) -> PreparedBatch | None:
         """Return the changes that win, as one write; None when there is nothing to write."""
         return self.write_of(self.winners(changes), changes.application)
 
-    def winners(self, changes: Changes) -> Winners:
+    def winners(self, changes: RowChanges) -> Winners:
         """Return the changes that win, and count the others."""
         kept = winners(changes, self.context.schema, self.order, self.found_orders)
         recorder = self._files.parts.recorder

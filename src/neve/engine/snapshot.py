@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition, Lock
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +36,7 @@ from neve.notebook import first_words, shown_page, version_page, warning
 from neve.read.dataset import ArrowDataset, scan_dataset
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
-from neve.storage.own_process import KeptInProcess
+from neve.storage.own_process import Handle
 from neve.table.partial_merge import Places
 from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import Row, TableView
@@ -93,7 +91,7 @@ class LostFiles:
         return True
 
 
-class Snapshot(KeptInProcess):
+class Snapshot(Handle):
     """A table as it was at one moment; safe for many threads. A context manager."""
 
     def __init__(
@@ -139,17 +137,6 @@ class Snapshot(KeptInProcess):
             },
             warning("" if self._end.alive else "closed: take a new one"),
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def version(self) -> int:

@@ -390,7 +390,7 @@ class TableEngine:
         parts, options = self.parts, self.options
         lock = self._take_lock()
         try:
-            epoch = parts.work.take_over()
+            epoch = parts.writer_state.take_over()
             parts.logs.fence(parts.paths.wal, below=epoch)
             settle_log_place(parts, epoch=epoch, mode=RecoveryMode(options.recovery))
             # Known since the takeover: no flush of an earlier writer comes after it.
@@ -463,7 +463,7 @@ class TableEngine:
             logger.warning("could not flush replayed rows cause=%s", error)
 
     def _publishing(self) -> CommitPublishing | None:
-        if self.parts.publish is None or self.options.iceberg_publish != PublishMode.COMMIT:
+        if self.parts.published is None or self.options.iceberg_publish != PublishMode.COMMIT:
             return None
         return CommitPublishing(self.parts)
 

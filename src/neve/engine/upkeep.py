@@ -63,7 +63,7 @@ _NAMES: Final = {
     "deletes": re.compile(r"[0-9a-f]{32}\.puffin"),
     "index": re.compile(r"[0-9a-f]{32}\.index"),
 }
-_EPOCH: Final = re.compile(r"0|[1-9][0-9]{0,19}")
+_EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _RUN: Final = re.compile(r"[0-9a-f]{16}")
 _SAFE_AGE_MS: Final = 24 * 60 * 60 * 1_000
 """No process leaves a file that it works on unwritten for a day."""
@@ -151,7 +151,7 @@ class Upkeep:
         # Held while files are deleted, so that two threads do not work on the same ones.
         self._deleting = Lock()
         self._garbage = TableGarbage(
-            parts.versions, parts.work, parts.leases, clock=parts.clock, ids=parts.ids
+            parts.versions, parts.writer_state, parts.leases, clock=parts.clock, ids=parts.ids
         )
 
     def expire(
@@ -211,7 +211,7 @@ class Upkeep:
         if not dry_run:
             self._delete_paths(orphans)
             session = self._parts.versions.store.read()
-            intents = self._parts.work.intents_in(session)
+            intents = self._parts.writer_state.intents_in(session)
             remove_ended_runs(
                 self._parts, runs, {prefix for intent in intents for prefix in intent.prefixes}
             )
@@ -269,7 +269,7 @@ class Upkeep:
     def _renew_published(self) -> None:
         """Publish the current Version of a published table (ENGINE-U3); raises NeveError."""
         parts = self._parts
-        if parts.publish and any(True for _ in parts.objects.list(f"{parts.paths.metadata}/")):
+        if parts.published and any(True for _ in parts.objects.list(f"{parts.paths.metadata}/")):
             CommitPublishing(parts).publish_once()
 
     def _delete_here(self, paths: Sequence[str]) -> None:
@@ -308,7 +308,9 @@ class Upkeep:
             reached |= paths_of(version)
         reached |= self._garbage.pending_paths()
         announced = tuple(
-            prefix for intent in self._parts.work.intents_in(session) for prefix in intent.prefixes
+            prefix
+            for intent in self._parts.writer_state.intents_in(session)
+            for prefix in intent.prefixes
         )
         paths = self._parts.paths
         indexed = {
@@ -375,7 +377,7 @@ def remove_old_epochs(parts: TableParts, *, below: int) -> None:
         store.clean(parts.paths.wal, below=below)
     elif isinstance(store, LocalStore):
         for name in store.directories(parts.paths.wal):
-            if _EPOCH.fullmatch(name) and int(name) < below:
+            if _EPOCH_NAME.fullmatch(name) and int(name) < below:
                 # The next writer removes what cannot be removed now.
                 with suppress(NeveError):
                     store.remove_abandoned(f"{parts.paths.wal}/{name}")

@@ -32,6 +32,7 @@ from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.display import counted, shown_bytes
 from neve.model.version import Version
+from neve.observability.events import Progress
 from neve.sstable.deletion_vector import read_vector
 from neve.sstable.puffin import read_puffin_footer
 from neve.sstable.remembered_deletes import read_deletes
@@ -40,9 +41,6 @@ from neve.table.table_context import TableParts
 from neve.table.table_files import TableFiles
 
 _KEYS_AT_ONCE: Final = 4_000_000
-
-ProgressOf = Callable[[int, int], None]
-"""Called with the bytes that are done and the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +180,7 @@ def run_checks_here(
 
 def verify_table(
     table: VerifiedTable,
-    progress: ProgressOf,
+    progress: Progress,
     *,
     run_checks: RunChecks | None = None,
     further: Sequence[FurtherCheck] = (),
@@ -295,7 +293,7 @@ def check_readers_and_jobs(table: VerifiedTable) -> Findings:
     problems: list[NeveError] = [each for each in leases if isinstance(each, Corruption)]
     intents = 0
     try:
-        intents = sum(1 for _ in parts.work.intents_in(parts.versions.store.read()))
+        intents = sum(1 for _ in parts.writer_state.intents_in(parts.versions.store.read()))
     except Corruption as error:
         problems.append(error)
     return Findings(checked={"leases": len(leases), "intents": intents}, problems=tuple(problems))

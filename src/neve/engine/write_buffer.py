@@ -9,8 +9,8 @@ One row, a batch, a conditional write and a transaction all take this path.
 A memtable that is full of overwritten rows drops them and continues, but not forever: its logs hold
 all of them, and are only deleted when it is flushed.
 
-BUFFER-1  A memtable is frozen while no batch can be applied, so none is split between two.
-BUFFER-2  Memtables are flushed in the order in which they were frozen.
+ENGINE-B1  A memtable is frozen while no batch can be applied, so none is split between two.
+ENGINE-B2  Memtables are flushed in the order in which they were frozen.
 """
 
 from collections.abc import Callable, Collection

@@ -19,10 +19,11 @@ ICEBERG-12  An existing file of positions is used only when its content is right
 """
 
 import io
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -55,32 +56,8 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class DeleteFiles(Protocol):
+class DeleteFiles(ABC):
     """Where the deletes of data files are."""
-
-    def path(self, file: DataFile) -> str:
-        """Path of the file with a data file's deletes, in the table."""
-        ...
-
-    def file_bytes(self, file: DataFile) -> int:
-        """Size of that file."""
-        ...
-
-    def counted_bytes(self, file: DataFile) -> int:
-        """Return the bytes that a snapshot's summary counts for a data file's deletes."""
-        ...
-
-    def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Note a size that a manifest has."""
-        ...
-
-    def are_whole(self, files: Iterable[DataFile]) -> bool:
-        """Return whether the files made for publishing exist, with the sizes they had."""
-        ...
-
-
-class VectorFiles:
-    """Deletes as format 3 has them: the table's own vectors."""
 
     def __init__(self, objects: ObjectStore, paths: TablePaths, locate: Locate) -> None:
         self._objects = objects
@@ -88,32 +65,58 @@ class VectorFiles:
         self._locate = locate
         self._sizes: OrderedDict[str, int] = OrderedDict()
 
-    def path(self, file: DataFile) -> str:
-        """Return the Puffin file of the vector."""
-        return _vector_of(file).path
-
     def file_bytes(self, file: DataFile) -> int:
-        """Size of the Puffin file, made to name its data files (ICEBERG-11); raises NotFound."""
+        """Size of the file, after making it what readers need; raises NotFound."""
         path = self.path(file)
         size = self._sizes.get(path)
         if size is None:
-            size = self._found_or_moved(file, join_path(self._paths.root, path))
-            _note(self._sizes, path, size)
+            size = self._made(file, join_path(self._paths.root, path))
+            self._note(path, size)
         return size
+
+    def learn(self, file: DataFile, file_bytes: int) -> None:
+        """Note a size that a manifest has."""
+        self._note(self.path(file), file_bytes)
+
+    def _note(self, path: str, size: int) -> None:
+        self._sizes[path] = size
+        while len(self._sizes) > _SIZES_KEPT:
+            self._sizes.popitem(last=False)
+
+    @abstractmethod
+    def path(self, file: DataFile) -> str:
+        """Return the file with the deletes of a data file."""
+
+    @abstractmethod
+    def counted_bytes(self, file: DataFile) -> int:
+        """Bytes that the deletes of a data file count."""
+
+    @abstractmethod
+    def are_whole(self, files: Iterable[DataFile]) -> bool:
+        """Return whether the files made for publishing exist, with the sizes they had."""
+
+    @abstractmethod
+    def _made(self, file: DataFile, stored: str) -> int:
+        """Make the file what readers need, unless it is; return its size."""
+
+
+class VectorFiles(DeleteFiles):
+    """Deletes as format 3 has them: the table's own vectors."""
+
+    def path(self, file: DataFile) -> str:
+        """Return the Puffin file of the vector."""
+        return _vector_of(file).path
 
     def counted_bytes(self, file: DataFile) -> int:
         """Bytes of the vector alone: many share one Puffin file."""
         return vector_bytes(file)
 
-    def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Note a size that a manifest has."""
-        _note(self._sizes, self.path(file), file_bytes)
-
     def are_whole(self, files: Iterable[DataFile]) -> bool:  # noqa: ARG002 - the protocol's
         """Nothing was made: vectors are the table's own."""
         return True
 
-    def _found_or_moved(self, file: DataFile, stored: str) -> int:
+    def _made(self, file: DataFile, stored: str) -> int:
+        """Make the Puffin file name its data files (ICEBERG-11)."""
         size = self._objects.size(stored)
         footer = read_puffin_footer(
             lambda start, length: self._objects.get_range(stored, start=start, length=length),
@@ -141,36 +144,17 @@ class VectorFiles:
         return len(payload)
 
 
-class PositionFiles:
+class PositionFiles(DeleteFiles):
     """Deletes as format 2 has them: a Parquet file of positions for each vector."""
-
-    def __init__(self, objects: ObjectStore, paths: TablePaths, locate: Locate) -> None:
-        self._objects = objects
-        self._paths = paths
-        self._locate = locate
-        self._sizes: OrderedDict[str, int] = OrderedDict()
 
     def path(self, file: DataFile) -> str:
         """Return the file of positions that follows from the vector."""
         vector = _vector_of(file)
         return position_delete_path(vector.path, vector.offset)
 
-    def file_bytes(self, file: DataFile) -> int:
-        """Size of the file, which is written when it is not there (ICEBERG-12); raises NotFound."""
-        path = self.path(file)
-        size = self._sizes.get(path)
-        if size is None:
-            size = self._found_or_written(file, path)
-            _note(self._sizes, path, size)
-        return size
-
     def counted_bytes(self, file: DataFile) -> int:
         """Bytes of the whole file, which has the deletes of one data file."""
         return self.file_bytes(file)
-
-    def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Note a size that a manifest has."""
-        _note(self._sizes, self.path(file), file_bytes)
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:
         """Return whether the files of positions exist, with the sizes they had."""
@@ -184,8 +168,8 @@ class PositionFiles:
             path in found and self._sizes.get(path, found[path]) == found[path] for path in paths
         )
 
-    def _found_or_written(self, file: DataFile, path: str) -> int:
-        stored = join_path(self._paths.root, path)
+    def _made(self, file: DataFile, stored: str) -> int:
+        """Write the file when it is not there (ICEBERG-12)."""
         rows = self._rows(file)
         try:
             found = self._objects.get(stored).payload
@@ -204,12 +188,6 @@ class PositionFiles:
         location = pa.array([self._locate(file.path)])
         same = pa.DictionaryArray.from_arrays(np.zeros(len(positions), dtype=np.int32), location)
         return pa.table([same.cast(pa.string()), pa.array(positions)], schema=_SCHEMA)
-
-
-def _note(sizes: OrderedDict[str, int], path: str, size: int) -> None:
-    sizes[path] = size
-    while len(sizes) > _SIZES_KEPT:
-        sizes.popitem(last=False)
 
 
 def _holds(payload: bytes, rows: pa.Table) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from neve.errors import CatalogConflict, InvalidArgument, SchemaMismatch
-from neve.model.schema_json import Json, JsonObject
+from neve.model.schema_json import Json, JsonObject, dump_compact
 
 _FORMAT_DEFAULT: Final = "2"
 _FORMAT_NEWEST: Final = 3
@@ -179,7 +179,7 @@ def _dumped(metadata: Any, base: bytes | None = None) -> bytes:  # noqa: ANN401 
             ((each.first_row_id or 0) + (each.added_rows or 0) for each in metadata.snapshots),
             default=0,
         )
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    return dump_compact(document)
 
 
 @contextmanager

@@ -210,7 +210,7 @@ class PlainReader:
             blob = next(
                 (
                     each
-                    for each in _puffin_blobs(payload)
+                    for each in puffin_blobs(payload)
                     if (each["offset"], each["length"]) == (start, length)
                 ),
                 None,
@@ -356,7 +356,8 @@ class _Bytes:
 # Puffin and vectors
 
 
-def _puffin_blobs(payload: bytes) -> list[Record]:
+def puffin_blobs(payload: bytes) -> list[Record]:
+    """Return the deletion vectors that a Puffin file lists; raises ValueError."""
     end = len(payload) - _PUFFIN_TAIL.size
     size, flags, magic = _PUFFIN_TAIL.unpack_from(payload, end)
     start = end - size

@@ -95,13 +95,13 @@ class IcebergPublisher:
         *,
         versions: TableVersions,
         definitions: Definitions,
-        work: WriterState,
+        writer_state: WriterState,
         properties_of: PropertiesOf,
     ) -> None:
         # Fixed at construction.
         self._folder = MetadataFolder(objects, paths)
         self._versions = versions
-        self._work = work
+        self._writer_state = writer_state
         self._properties_of = properties_of
         self._definitions = definitions
         self._garbage = MetadataGarbage(self._folder)
@@ -189,7 +189,7 @@ class IcebergPublisher:
             specs={number: self._definitions.spec(number) for number in versions.specs_in(session)},
             sort_order=head.sort_order,
             properties=properties,
-            tags=self._work.tags_in(session),
+            tags=self._writer_state.tags_in(session),
             retained=frozenset((*alone, *range(head.oldest_version, head.current_version + 1))),
         )
 

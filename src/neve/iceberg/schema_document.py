@@ -58,7 +58,7 @@ def name_mapping(schema: TableSchema) -> str:
     return json.dumps(_mapped(fields), separators=(",", ":"))
 
 
-def key_order(schema: TableSchema) -> JsonObject:
+def sort_order_of_key(schema: TableSchema) -> JsonObject:
     """Return the sort order that all data files have."""
     return {
         "order-id": KEY_ORDER_ID,

@@ -31,15 +31,15 @@ from typing import Final
 from neve.errors import Corruption
 from neve.iceberg.iceberg_file import KEY_ORDER_ID
 from neve.iceberg.schema_document import (
-    key_order,
     name_mapping,
     schema_document,
+    sort_order_of_key,
     spec_documents,
     start_of_key_order,
 )
 from neve.model.partition_spec import FIRST_FIELD_ID, PartitionIdentity, PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.schema_json import Json, JsonObject
+from neve.model.schema_json import Json, JsonObject, dump_compact
 from neve.model.version import EXPIRED_ROWS, Operation, Version
 from neve.model.version_summary import DeleteBytes, Totals, VersionChange, shown_counters
 
@@ -203,7 +203,7 @@ def metadata_document(table: TableDescription, history: PublishedHistory) -> Jso
 
 def encode_document(document: JsonObject) -> bytes:
     """Return the bytes of a document, with a checksum of the rest among its properties."""
-    return _dumped(_with_checksum(document, _checksum(document)))
+    return dump_compact(_with_checksum(document, _checksum(document)))
 
 
 def decode_document(payload: bytes, *, path: str) -> JsonObject:
@@ -243,17 +243,13 @@ def version_of(document: JsonObject, *, path: str) -> int:
 
 
 def _checksum(document: JsonObject) -> str:
-    return hashlib.sha256(_dumped(document)).hexdigest()
+    return hashlib.sha256(dump_compact(document)).hexdigest()
 
 
 def _with_checksum(document: JsonObject, checksum: str) -> JsonObject:
     properties = document["properties"]
     assert isinstance(properties, dict)
     return {**document, "properties": {**properties, CHECKSUM_PROPERTY: checksum}}
-
-
-def _dumped(document: JsonObject) -> bytes:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _objects(document: JsonObject, name: str, path: str) -> tuple[JsonObject, ...]:
@@ -310,7 +306,7 @@ def _sort_orders(
     `neve.catalog.sort_order`, CATALOG-36.
     """
     schema = table.schema
-    whole = key_order(schema)
+    whole = sort_order_of_key(schema)
     orders: list[JsonObject] = [whole, *known]
     names = table.sort_order.split(",") if table.sort_order else []
     count = len(names)

@@ -78,8 +78,8 @@ def data_file_tree(facts: DataFileFacts, *, limit: int) -> Tree:
 
     def groups() -> Iterator[Part]:
         for place, group in enumerate(facts.groups[:limit]):
-            lines = [_group_line(place, group), *map(_damaged_inside, group.damage)]
-            yield Part(json=_group_json(group), lines=lines)
+            damage = [Line(damaged(each).text, _INDENT) for each in group.damage]
+            yield Part(json=_group_json(group), lines=[_group_line(place, group), *damage])
         if omitted:
             yield Part(json=None, lines=[Line(Text(f"… {omitted:,} more", "dim"), _INDENT)])
 
@@ -141,10 +141,6 @@ def data_file_tree(facts: DataFileFacts, *, limit: int) -> Tree:
 def _stamp_line(name: str, value: str) -> Line:
     label = (f"{shown_text(name):<{_STAMP_COLUMNS}}", "dim")
     return Line(Text.assemble(label, shown_text(value)), _STAMP_COLUMNS)
-
-
-def _damaged_inside(damage: str) -> Line:
-    return Line(damaged(damage).text, _INDENT)
 
 
 def _columns(columns: tuple[ParquetColumn, ...]) -> Iterator[Part]:

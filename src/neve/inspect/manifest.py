@@ -550,12 +550,8 @@ def _shown(part: ManifestPart, room: _Room, limit: int | None) -> Part:
         json=_part_json(part, limit),
         title=Line(Text(title_of(part.content))),
         lines=room.of(lines_of(part.content)),
-        is_box=_has_lines(part.content),
+        is_box=any(True for _ in lines_of(part.content)),
     )
-
-
-def _has_lines(content: Content) -> bool:
-    return next(lines_of(content), None) is not None
 
 
 def _refuse_lake(directory: Path, path: str) -> None:

@@ -28,12 +28,13 @@ from neve.errors import Closed, Conflict, InvalidArgument
 from neve.jobs.commit import BulkCommitter
 from neve.jobs.rows import BulkRows, duplicate_keys
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.keys.arrays import Positions, concat_keys, same_keys
+from neve.keys.arrays import concat_keys, same_keys
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Positions
 from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess
-from neve.table.row_changes import Changes
+from neve.table.row_changes import RowChanges
 from neve.table.row_order import Orders, RowOrder, greatest, joined_orders, placed_orders
 from neve.table.table_context import TableParts
 
@@ -48,7 +49,7 @@ class BulkJob(KeptInProcess):
         self._committer: Final = BulkCommitter(parts, upkeep=upkeep)
         self.outcome: BulkOutcome | None = self._committer.find_committed(identity)
         """What the job has done; None before its end."""
-        self._changes: list[Changes] = []
+        self._changes: list[RowChanges] = []
         self._replaces = False
         self._is_open = True
         self._parts, self._identity = parts, identity
@@ -99,7 +100,7 @@ class BulkJob(KeptInProcess):
                 if batch.num_rows:
                     self._path.check_partition(batch)
                     keys = self._path.encode_keys(batch)
-                    self._changes.append(Changes.of_rows(batch, keys, self._order))
+                    self._changes.append(RowChanges.of_rows(batch, keys, self._order))
 
     def refuse_repeats(self) -> None:
         """Raise InvalidArgument, with examples, when a key was given more than once."""
@@ -116,7 +117,7 @@ class BulkJob(KeptInProcess):
         if self._is_due():
             batch = key_batch(keys, self._path.context)
             encoded = self._path.encode_keys(batch)
-            self._changes.append(Changes.of_keys(encoded, self._base.schema))
+            self._changes.append(RowChanges.of_keys(encoded, self._base.schema))
 
     def apply(
         self,
@@ -208,7 +209,7 @@ class BulkJob(KeptInProcess):
             row_start += len(each.keys)
             delete_start += len(each.deleted)
         age = np.concatenate(by_age)
-        whole = Changes(
+        whole = RowChanges(
             rows=rows.take(by_key),
             keys=keys.take(by_key),
             deleted=concat_keys([each.deleted for each in changes]),
@@ -220,7 +221,7 @@ class BulkJob(KeptInProcess):
         )
         task.apply(whole)
 
-    def _orders(self, changes: Sequence[Changes], by_key: Positions) -> Orders | None:
+    def _orders(self, changes: Sequence[RowChanges], by_key: Positions) -> Orders | None:
         """Return the orders of all rows, by key, and then of all deletes.
 
         A delete by key alone is as new as the row it finds, in the table or earlier in the job.
@@ -239,7 +240,7 @@ class BulkJob(KeptInProcess):
         return joined_orders([joined_orders(rows).take(by_key), *deletes])
 
     def _orders_before(
-        self, keys: KeyArray, changes: Sequence[Changes], rows: Sequence[Orders]
+        self, keys: KeyArray, changes: Sequence[RowChanges], rows: Sequence[Orders]
     ) -> Orders:
         assert self._order is not None
         encoded = keys.dictionary_encode()

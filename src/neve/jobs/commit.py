@@ -35,7 +35,6 @@ from pyroaring import BitMap64
 from neve.compaction.plan import LevelOptions
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.publishing import CommitPublishing
-from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
@@ -46,11 +45,12 @@ from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.manifest.writer_state import Intent
+from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.partition_spec import PartitionId, PartitionIdentity, Positions, partition_groups
+from neve.model.partition_spec import PartitionId, PartitionIdentity, partition_groups
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
-from neve.table.file_writers import delete_data_file
+from neve.table.file_writers import RunName, delete_data_file
 from neve.table.partitions import refused_rows
 from neve.table.table_context import TableParts
 
@@ -85,7 +85,7 @@ class BulkCommitter:
         self._has_upkeep = upkeep
         self._committer = TableCommitter(
             parts.versions,
-            parts.work,
+            parts.writer_state,
             clock=parts.clock,
             ids=parts.ids,
             commit_seconds=_COMMIT_SECONDS,
@@ -112,7 +112,7 @@ class BulkCommitter:
         parts = self._parts
         run = RunName.drawn(parts.ids)
         deadline_ms = parts.clock.now_ms() + int(deadline_seconds * 1_000)
-        parts.work.register_intent(
+        parts.writer_state.register_intent(
             Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
         )
         try:
@@ -121,7 +121,7 @@ class BulkCommitter:
             else:
                 lease = parts.leases.hold(base, parts.versions, seconds=deadline_seconds)
         except BaseException:
-            parts.work.release_intent(run.digits)
+            parts.writer_state.release_intent(run.digits)
             raise
         return BulkRun(run=run, base=lease.version, lease_id=lease.lease_id, identity=known)
 
@@ -184,7 +184,7 @@ class BulkCommitter:
         """
         self._parts.leases.end(run.lease_id)
         try:
-            is_void = self._parts.work.release_intent(run.run.digits)
+            is_void = self._parts.writer_state.release_intent(run.run.digits)
         except NeveError as error:
             logger.warning("left files behind run=%s cause=%s", run.run.digits, error)
             return
@@ -374,7 +374,7 @@ class ReplacedPartitions:
         removed: list[str] = []
         marked = dict(proposal.marked)
         for path, file in current.files.items():
-            if self._is_whole(file):
+            if self._base.identity.of(file) in self._partitions:
                 removed.append(path)
                 marked.pop(path, None)
                 continue
@@ -389,9 +389,6 @@ class ReplacedPartitions:
             removed=tuple(removed),
             marked=marked,
         )
-
-    def _is_whole(self, file: DataFile) -> bool:
-        return self._base.identity.of(file) in self._partitions
 
     def _rows_inside(self, file: DataFile) -> BitMap64:
         """Find rows of the partitions in a file of another spec."""

@@ -42,13 +42,14 @@ from neve.errors import Conflict, Corruption, InvalidArgument, LimitExceeded, No
 from neve.jobs.commit import BulkCommitter, BulkRun
 from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.keys.arrays import Flags, as_large, concat_keys, key_objects, same_keys
+from neve.keys.arrays import as_large, concat_keys, key_objects, same_keys
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Flags
 from neve.model.arrow_types import field_id_of
 from neve.model.data_file import DataFile
 from neve.read.changes import equal_rows
 from neve.sstable.deletion_vector import bitmap_of, decode_vector
-from neve.table.row_changes import Changes
+from neve.table.row_changes import RowChanges
 from neve.table.row_order import RowOrder, joined_orders, loses
 from neve.table.table_context import TableParts
 
@@ -536,7 +537,7 @@ class _Comparison:
             orders = joined_orders([orders, found])
         # JOBS-F1: a delete before the row keeps it from being folded into the old one.
         by_age = np.concatenate([len(keys) + np.arange(len(gone)), np.arange(len(keys))])
-        task.apply(Changes(rows=rows, keys=keys, deleted=gone, orders=orders, by_age=by_age))
+        task.apply(RowChanges(rows=rows, keys=keys, deleted=gone, orders=orders, by_age=by_age))
 
 
 def _is_in(keys: KeyArray, among: KeyArray) -> Flags:

@@ -21,7 +21,7 @@ JOBS-K2  The Version that is rewritten or read is leased, and the lease renewed,
 JOBS-K3  Files that were never announced may be a live writer's flush: they are swept only while no
          writer can make any, because it waits or because its lock is held.
 JOBS-K4  Rows that have expired are removed by the live writer, or while its lock is held and the
-         log was read: both know the rows that unflushed partial writes need (EXPIRY-1).
+         log was read: both know the rows that unflushed partial writes need (ENGINE-X1).
 """
 
 import logging
@@ -39,7 +39,6 @@ from neve.engine.background import BackgroundWork
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Rewrite, note_compacted, tidy_deletes
 from neve.engine.row_expiry import RowExpiry, note_removed, partial_keys
-from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import (
@@ -69,7 +68,9 @@ from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.observability.events import Progress, ignore
 from neve.storage.file_cache import origin_of
+from neve.table.file_writers import RunName
 from neve.table.table_context import TableParts
 from neve.table.table_files import TableFiles
 
@@ -85,8 +86,6 @@ _TEND_VERSIONS: Final = 32
 _TEND_MS: Final = 60 * 60 * 1000
 
 Done = TypeVar("Done")
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the amount done and the total; each function names the unit."""
 MakePlans: TypeAlias = Callable[[Version, PartitionIdentity], Sequence[CompactionPlan]]
 RunRebuilds: TypeAlias = Callable[
     [JobBase, Sequence[DataFile], Callable[[int], None]], Sequence[str]
@@ -401,7 +400,7 @@ class CommittedMaintenance(Maintenance):
     def __init__(self, parts: TableParts, options: TableOptions | None = None) -> None:
         super().__init__(parts, options or TableOptions())
         self._committer = TableCommitter(
-            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+            parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids
         )
 
     def keep_in_shape(self, *, since: Version, executor: PlanExecutor | None = None) -> None:
@@ -420,9 +419,9 @@ class CommittedMaintenance(Maintenance):
                 break
             is_large = sum(plan.input_bytes for plan in plans) >= _REMOTE_BYTES
             if executor is not None and is_large:
-                outcome = self._run_plans(self._merges, executor, _ignore)
+                outcome = self._run_plans(self._merges, executor, ignore)
             else:
-                outcome = self._run_plans(self._first_merges, None, _ignore)
+                outcome = self._run_plans(self._first_merges, None, ignore)
             if not outcome:
                 break
             is_compacted = True
@@ -556,7 +555,7 @@ class CommittedMaintenance(Maintenance):
                 run=base.run,
                 task_rows=self._options.compaction_task_rows,
             )
-            execution = Execution(executor=executor, progress=count, check_cancelled=_go_on)
+            execution = Execution(executor=executor, progress=count, check_cancelled=ignore)
             with self._announced(base.run) as intent_id:
                 rewritten = rewrite.run(
                     plans,
@@ -623,7 +622,7 @@ class CommittedMaintenance(Maintenance):
     def _announced(self, run: RunName) -> Iterator[str]:
         """Announce the files of a run (JOBS-K1); yield the intent, which ends with the commit."""
         deadline_ms = self._parts.clock.now_ms() + _ANNOUNCED_MS
-        work = self._parts.work
+        work = self._parts.writer_state
         try:
             work.register_intent(
                 Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
@@ -693,9 +692,7 @@ def _verify(
 ) -> VerifyReport:
     _check_progress(progress)
     table = replace(table, files=_of_origin(table.files, table.version))
-    report = verify_table(
-        table, progress or (lambda _done, _total: None), run_checks=run_checks, further=further
-    )
+    report = verify_table(table, progress or ignore, run_checks=run_checks, further=further)
     return refuse_problems(report)
 
 
@@ -718,11 +715,3 @@ def _check_progress(progress: object) -> None:
             f"progress={progress!r} cannot be called",
             hint="Pass a function of two numbers: the amount done and the total",
         )
-
-
-def _go_on() -> None:
-    """Never cancel."""
-
-
-def _ignore(_rows: int) -> None:
-    """Report no progress."""

@@ -25,9 +25,10 @@ from pyroaring import BitMap64
 
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkWork, JobBase
-from neve.keys.arrays import Flags, as_large, concat_keys, same_keys
+from neve.keys.arrays import as_large, concat_keys, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
+from neve.model.arrow_buffers import Flags
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.row_rules import NO_RULES
 from neve.sstable.data_file_writer import DataFileWriter
@@ -35,7 +36,7 @@ from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.table.partial_merge import merged
 from neve.table.partitions import split_by_partition
-from neve.table.row_changes import Changes, all_columns, winners
+from neve.table.row_changes import RowChanges, all_columns, winners
 from neve.table.row_order import Orders, RowOrder, joined_orders
 
 KeyedRows = tuple[pa.RecordBatch, KeyArray]
@@ -70,12 +71,12 @@ class BulkRows:
         `is_final`: they are folded already.
         """
         if self._order is not None or (self._rules.merge and not is_final):
-            changes = Changes.of_rows(rows, keys, self._order)
+            changes = RowChanges.of_rows(rows, keys, self._order)
             self.apply(changes, is_final=is_final)
         else:
             self._append(rows, keys)
 
-    def apply(self, changes: Changes, *, is_final: bool = False) -> None:
+    def apply(self, changes: RowChanges, *, is_final: bool = False) -> None:
         """Take those of some changes that win; together, calls have each key once.
 
         Rows come in the order of their keys, as for `upsert`; a key may have several changes.
@@ -136,7 +137,7 @@ class BulkRows:
         if self._order is None:
             self._delete(keys, None)
             return
-        self.apply(Changes.of_keys(keys, self._base.schema))
+        self.apply(RowChanges.of_keys(keys, self._base.schema))
 
     def _delete(self, keys: KeyArray, orders: Orders | None) -> None:
         if not len(keys):

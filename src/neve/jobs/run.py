@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from neve.engine.run_name import RunIds, RunName
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import DataFile, FileFormat
@@ -21,6 +20,7 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_writer import DataFileWriter
+from neve.table.file_writers import RunIds, RunName
 from neve.table.partitions import Partition
 from neve.table.table_context import TableParts
 from neve.table.table_files import FILE_BYTES, TableFiles

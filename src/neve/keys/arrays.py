@@ -10,11 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.keys.columns import KeyArray
-from neve.model.arrow_buffers import fixed_bytes
+from neve.model.arrow_buffers import Flags, Positions, fixed_bytes
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-Positions: TypeAlias = npt.NDArray[np.int64]
 
 _OFFSETS_END: Final = 1 << 31
 

@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import type_name
-from neve.model.display import shown, shown_type
+from neve.model.display import EPOCH, shown, shown_type
 from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
@@ -140,7 +140,6 @@ NUL: Final = b"\x00"
 NUL_ESCAPED: Final = b"\x00\xff"
 
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY_MICROSECONDS: Final = 86_400_000_000
 
@@ -361,7 +360,7 @@ def _time_codec(column: KeyColumn) -> ValueCodec:
         number = _signed_number(piece)
         if not 0 <= number < _DAY_MICROSECONDS:
             raise Corruption(f"no time of day in key column {shown(column.name)}", offset=at)
-        return (_EPOCH + timedelta(microseconds=number)).time()
+        return (EPOCH + timedelta(microseconds=number)).time()
 
     return ValueCodec(encode, decode)
 
@@ -374,8 +373,8 @@ def _timestamp_codec(column: KeyColumn) -> ValueCodec:
     convert = _converter(column)
     # A datetime, or the number itself in a nanosecond column.
     expected, quick = scalar_form(column.type).python_type, scalar_form(column.type).quick
-    first = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-    last = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    first = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+    last = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
     def encode(value: object) -> bytes:
         try:
@@ -389,7 +388,7 @@ def _timestamp_codec(column: KeyColumn) -> ValueCodec:
         number = _signed_number(piece)
         if in_nanoseconds or not first <= number <= last:
             return number
-        moment = _EPOCH + timedelta(microseconds=number)
+        moment = EPOCH + timedelta(microseconds=number)
         return moment if zoned else moment.replace(tzinfo=None)
 
     return ValueCodec(encode, decode)

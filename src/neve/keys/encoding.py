@@ -71,11 +71,6 @@ class KeyEncoder:
         return tuple(column.type for column in self._columns)
 
     @property
-    def is_fixed_width(self) -> bool:
-        """Whether all keys have the same number of bytes."""
-        return self._width is not None
-
-    @property
     def width(self) -> int | None:
         """Bytes of every key, or None when they vary."""
         return self._width
@@ -97,7 +92,7 @@ class KeyEncoder:
     def encode_arrays(self, arrays: Sequence[ArrowColumn]) -> KeyArray:
         """Return the keys of whole columns, byte for byte those of `encode`.
 
-        The result is fixed-size binary when `is_fixed_width`, otherwise binary, or large binary
+        The result is fixed-size binary when there is a `width`, otherwise binary, or large binary
         beyond 2 GiB. Raises SchemaMismatch with column and first row of a NULL, a NaN or a value
         that its type forbids, LimitExceeded for a key above KEY_BYTES_MAX.
         """

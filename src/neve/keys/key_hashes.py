@@ -25,10 +25,10 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
-from neve.keys.arrays import Positions, key_spans
+from neve.keys.arrays import key_spans
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.model.arrow_buffers import fixed_bytes
+from neve.model.arrow_buffers import Positions, fixed_bytes
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 

@@ -33,8 +33,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from neve.keys.arrays import Positions
 from neve.keys.order import RowKeys, SortKey, merged_order, order_of
+from neve.model.arrow_buffers import Positions
 
 Block: TypeAlias = tuple[pa.Table, RowKeys]
 """Rows and their keys, ascending."""

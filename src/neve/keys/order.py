@@ -22,18 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import Corruption, Phrase, Wording
-from neve.keys.arrays import (
-    Flags,
-    Positions,
-    as_large,
-    concat_keys,
-    key_at,
-    key_place,
-    key_spans,
-    keys_ascend,
-)
+from neve.keys.arrays import as_large, concat_keys, key_at, key_place, key_spans, keys_ascend
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import WORD_BYTES, Words, exact_word, exact_words
+from neve.model.arrow_buffers import Flags, Positions
 
 SortKey: TypeAlias = int | bytes
 """One key; all keys of a table are of the same kind."""

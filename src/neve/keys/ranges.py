@@ -55,10 +55,6 @@ class KeyRange:
         """Whether `key` is inside."""
         return (self.start is None or self.start <= key) and (self.end is None or key < self.end)
 
-    def overlaps(self, other: "KeyRange") -> bool:
-        """Whether some key could be inside both."""
-        return self.intersection(other) is not None
-
     def intersection(self, other: "KeyRange") -> "KeyRange | None":
         """Return the keys inside both, or None when there can be none."""
         starts = [bound for bound in (self.start, other.start) if bound is not None]

@@ -41,12 +41,10 @@ from neve.keys.columns import (
     KeyKind,
 )
 from neve.model.array_fit import first_bad_row
-from neve.model.arrow_buffers import fixed_bytes
+from neve.model.arrow_buffers import Flags, Positions, fixed_bytes
 from neve.model.display import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-Positions: TypeAlias = npt.NDArray[np.int64]
 Records: TypeAlias = npt.NDArray[np.void]
 Words: TypeAlias = npt.NDArray[np.unsignedinteger]
 Element = TypeVar("Element", bound=np.generic)

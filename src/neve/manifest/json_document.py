@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+from neve.model.schema_json import Json
 
 # A parsed document takes up to 24 times its bytes, so this bounds what a hostile one can cost.
 DOCUMENT_BYTES_MAX: Final = 8 << 20
@@ -80,20 +79,12 @@ class Document:
             self._refuse(name, "a number")
         return value
 
-    def optional_integer(self, name: str) -> int | None:
-        """Return a number, or None when it is null or absent."""
-        return None if self._fields.get(name) is None else self.integer(name)
-
     def text(self, name: str) -> str:
         """Return a text."""
         value = self._fields.get(name)
         if not isinstance(value, str):
             self._refuse(name, "a text")
         return value
-
-    def optional_text(self, name: str) -> str | None:
-        """Return a text, or None when it is null or absent."""
-        return None if self._fields.get(name) is None else self.text(name)
 
     def boolean(self, name: str) -> bool:
         """Return true or false."""

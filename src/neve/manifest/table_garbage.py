@@ -49,6 +49,7 @@ from neve.manifest.version_codec import encode_version
 from neve.manifest.version_reader import Session
 from neve.manifest.writer_state import DELETABLE, Abandoned, Consumer, WriterState
 from neve.model.version import Version
+from neve.observability.events import ignore
 from neve.storage.clock import Clock, IdSource
 from neve.storage.table_paths import check_path
 
@@ -241,7 +242,7 @@ class TableGarbage:
         found -= reachable
         found.difference_update(*(record.paths for record in records))
         held = {path for path in found if path.startswith(announced)}
-        settle = settle or _nothing
+        settle = settle or ignore
         count = self._delete_records(
             records, reachable, announced, session, delete=delete, settle=settle
         )
@@ -445,10 +446,6 @@ def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
             raise Corruption(f"a garbage record is about versions {text[:80]!a}", path=key)
         released.append((int(found[1]), int(found[2])))
     return _GarbageRecord(key=key, paths=paths, released=tuple(released))
-
-
-def _nothing() -> None:
-    """Do nothing: no deletion was deferred."""
 
 
 def _holding(leases: Iterable[Lease], *, kept: Collection[int]) -> tuple[Lease, ...]:

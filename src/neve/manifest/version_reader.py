@@ -33,7 +33,6 @@ from neve.manifest.table_head import (
     TableHead,
     read_number,
     schema_key,
-    spec_key,
     state_key,
     version_key,
 )
@@ -120,10 +119,6 @@ class VersionReader:
     def schema_json(self, schema_id: int) -> str:
         """Return the schema of an id, as JSON."""
         return self._text(self.store.read(), schema_key(schema_id), f"schema {schema_id}")
-
-    def spec_json(self, spec_id: int) -> str:
-        """Return the partition spec of an id, as JSON."""
-        return self._text(self.store.read(), spec_key(spec_id), f"partition spec {spec_id}")
 
     def head_in(self, session: Session) -> TableHead:
         """Return the head as a session sees it; raises NotFound."""

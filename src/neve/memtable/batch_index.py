@@ -22,9 +22,10 @@ from typing import Final
 
 import numpy as np
 
-from neve.keys.arrays import Positions, key_objects
+from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import WORD_BYTES, Words, exact_word, exact_words
+from neve.model.arrow_buffers import Positions
 
 _GROWTH: Final = 4
 _HASH_MASK: Final = (1 << 64) - 1

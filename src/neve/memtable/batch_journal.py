@@ -14,10 +14,11 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 
-from neve.keys.arrays import Positions, key_at, same_keys
+from neve.keys.arrays import key_at, same_keys
 from neve.keys.columns import KeyArray
 from neve.memtable.batch_index import BatchIndex
 from neve.memtable.found_row import DELETED, BatchRow, Deleted, GivenColumns
+from neve.model.arrow_buffers import Positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,13 +29,14 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import Closed, InvalidArgument
-from neve.keys.arrays import Positions, key_objects
+from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.memtable.batch_index import INDEX_ROW_BYTES
 from neve.memtable.batch_journal import BatchJournal, KeyedBatch
 from neve.memtable.found_row import DELETED, BatchRow, Deleted, Found, GivenColumns
 from neve.memtable.memtable_view import MemtableView, RowChange, visible_change
+from neve.model.arrow_buffers import Positions
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.model.write_batch import SEQUENCE_MAX

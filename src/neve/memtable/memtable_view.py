@@ -20,11 +20,11 @@ from typing import Final, TypeAlias, Union, cast
 import numpy as np
 import pyarrow as pa
 
-from neve.keys.arrays import Flags, Positions
 from neve.keys.columns import KeyArray
 from neve.keys.order import sorted_groups
 from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, Deleted, GivenColumns
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.row_codec import RowCodec
 
 # Maximum size of one Arrow array: far below the 2 GiB limit of its offsets.

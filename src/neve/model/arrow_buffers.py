@@ -1,6 +1,6 @@
 """An Arrow column's memory as NumPy arrays, for arithmetic that Arrow has no kernel for."""
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.model.schema_view import ArrowArray
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Positions: TypeAlias = npt.NDArray[np.int64]
 
 DECIMAL_BYTES: Final = 16
 _INT32_BITS: Final = 32

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, TypeAlias, cast
+from typing import ClassVar, Final, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -331,101 +331,80 @@ class BoundCondition(BoundPredicate):
 
 
 @dataclass(frozen=True, slots=True)
-class AllOf(BoundPredicate):
-    """Every operand is true; made by `all_of`."""
+class Joined(BoundPredicate):
+    """Several predicates, joined by "and" or by "or"."""
 
     operands: tuple[BoundPredicate, ...]
+    needs_all: ClassVar[bool]
+    """Whether it is true only when all operands are."""
 
     @property
     def field_ids(self) -> frozenset[int]:
         """Columns that must be read to evaluate it."""
-        return _field_ids(self.operands)
+        return frozenset().union(*(operand.field_ids for operand in self.operands))
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for every row whether it matches."""
-        answer = self.operands[0].evaluate(batch)
-        for operand in self.operands[1:]:
-            answer = pc.and_(answer, operand.evaluate(batch))
-        return answer
+        join = pc.and_ if self.needs_all else pc.or_
+        return functools.reduce(join, (operand.evaluate(batch) for operand in self.operands))
 
     def to_arrow(self) -> pc.Expression:
         """Return the filter as an Arrow expression."""
-        return _join(self.operands, operator.and_)
+        count = self.condition_count
+        if count > EXPRESSION_CONDITIONS_MAX:
+            raise LimitExceeded(
+                "the predicate has too many conditions for an Arrow expression",
+                limit=EXPRESSION_CONDITIONS_MAX,
+                actual=count,
+                hint="Use is_in for many values of one column, or evaluate batches",
+            )
+        join = operator.and_ if self.needs_all else operator.or_
+        return functools.reduce(join, (operand.to_arrow() for operand in self.operands))
+
+    @property
+    def condition_count(self) -> int:
+        """Conditions that it joins, at any depth."""
+        return sum(
+            operand.condition_count if isinstance(operand, Joined) else 1
+            for operand in self.operands
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf(BoundPredicate):
+class AllOf(Joined):
+    """Every operand is true; made by `all_of`."""
+
+    needs_all = True
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(Joined):
     """Some operand is true; made by `any_of`."""
 
-    operands: tuple[BoundPredicate, ...]
-
-    @property
-    def field_ids(self) -> frozenset[int]:
-        """Columns that must be read to evaluate it."""
-        return _field_ids(self.operands)
-
-    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for every row whether it matches."""
-        answer = self.operands[0].evaluate(batch)
-        for operand in self.operands[1:]:
-            answer = pc.or_(answer, operand.evaluate(batch))
-        return answer
-
-    def to_arrow(self) -> pc.Expression:
-        """Return the filter as an Arrow expression."""
-        return _join(self.operands, operator.or_)
+    needs_all = False
 
 
 def all_of(operands: Iterable[BoundPredicate]) -> BoundPredicate:
     """Join with "and", in the shortest form."""
-    kept: list[BoundPredicate] = []
-    for operand in operands:
-        if operand == Always(answer=False):
-            return operand
-        if operand != Always(answer=True):
-            kept += operand.operands if isinstance(operand, AllOf) else (operand,)
-    if not kept:
-        return Always(answer=True)
-    return kept[0] if len(kept) == 1 else AllOf(tuple(kept))
+    return _shortest(AllOf, operands)
 
 
 def any_of(operands: Iterable[BoundPredicate]) -> BoundPredicate:
     """Join with "or", in the shortest form."""
+    return _shortest(AnyOf, operands)
+
+
+def _shortest(kind: type[Joined], operands: Iterable[BoundPredicate]) -> BoundPredicate:
+    neutral = Always(answer=kind.needs_all)
     kept: list[BoundPredicate] = []
     for operand in operands:
-        if operand == Always(answer=True):
+        if operand == Always(answer=not kind.needs_all):
             return operand
-        if operand != Always(answer=False):
-            kept += operand.operands if isinstance(operand, AnyOf) else (operand,)
+        if operand != neutral:
+            kept += operand.operands if isinstance(operand, kind) else (operand,)
     if not kept:
-        return Always(answer=False)
-    return kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
-
-
-def _field_ids(operands: tuple[BoundPredicate, ...]) -> frozenset[int]:
-    return frozenset().union(*(operand.field_ids for operand in operands))
-
-
-def _condition_count(operands: tuple[BoundPredicate, ...]) -> int:
-    return sum(
-        _condition_count(operand.operands) if isinstance(operand, AllOf | AnyOf) else 1
-        for operand in operands
-    )
-
-
-def _join(
-    operands: tuple[BoundPredicate, ...],
-    join: Callable[[pc.Expression, pc.Expression], pc.Expression],
-) -> pc.Expression:
-    count = _condition_count(operands)
-    if count > EXPRESSION_CONDITIONS_MAX:
-        raise LimitExceeded(
-            "the predicate has too many conditions for an Arrow expression",
-            limit=EXPRESSION_CONDITIONS_MAX,
-            actual=count,
-            hint="Use is_in for many values of one column, or evaluate batches",
-        )
-    return functools.reduce(join, (operand.to_arrow() for operand in operands))
+        return neutral
+    return kept[0] if len(kept) == 1 else kind(tuple(kept))
 
 
 def named_field(name: str, schema: SchemaView) -> BoundColumn:

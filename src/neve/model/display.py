@@ -16,7 +16,7 @@ _NAMES_MAX: Final = 5
 _INT_BITS_MAX: Final = 256
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB")
 _UNIT_STEP: Final = 1_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _reader: Final = reprlib.Repr()
 _reader.maxother = _TEXT_MAX
@@ -63,7 +63,7 @@ def shown_bytes(count: int) -> str:
 def shown_moment(milliseconds: int) -> str:
     """Spell a time as ISO 8601 in UTC; a number too large for that stays one."""
     try:
-        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+        return (EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
     except OverflowError:
         return f"{milliseconds} ms"
 

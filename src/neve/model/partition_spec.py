@@ -39,10 +39,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.display import shown
 from neve.model.field_ids import NAME_BYTES_MAX, check_text
@@ -402,9 +402,6 @@ def newest_form(type_: pa.DataType, stored: bytes) -> bytes:
         return encode_single_value(type_, math.nan if is_nan(plain) else plain)
     except struct.error as error:
         raise Corruption(f"a stored value is beyond {type_}") from error
-
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

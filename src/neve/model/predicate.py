@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Final, NoReturn
+from typing import ClassVar, Final, NoReturn
 from uuid import UUID
 
 import numpy as np
@@ -145,31 +145,30 @@ class Condition(Predicate):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class And(Predicate):
-    """Every operand is true."""
-
+class _Joined(Predicate):
     operands: tuple[Predicate, ...]
     depth: int = field(init=False, compare=False)
+    word: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depth", _depth_above(self.operands))
 
     def __str__(self) -> str:
-        return " and ".join(f"({operand})" for operand in self.operands)
+        return f" {self.word} ".join(f"({operand})" for operand in self.operands)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Or(Predicate):
+class And(_Joined):
+    """Every operand is true."""
+
+    word = "and"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Or(_Joined):
     """Some operand is true."""
 
-    operands: tuple[Predicate, ...]
-    depth: int = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", _depth_above(self.operands))
-
-    def __str__(self) -> str:
-        return " or ".join(f"({operand})" for operand in self.operands)
+    word = "or"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

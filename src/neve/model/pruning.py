@@ -34,9 +34,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, assert_never
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from neve.errors import SchemaMismatch
 from neve.model.bound_predicate import (
     AllOf,
@@ -56,10 +53,7 @@ from neve.model.plain_values import (
     is_nan,
     less,
     neighbour,
-    plain_of,
-    stored_array,
 )
-from neve.model.schema_view import ArrowArray
 from neve.model.transforms import Identity, Truncate
 
 
@@ -90,26 +84,6 @@ class ColumnFacts:
             null_count=int(value is None),
             nan_count=int(is_nan(value)),
             row_count=1,
-        )
-
-    @classmethod
-    def of_array(cls, array: ArrowArray) -> "ColumnFacts":
-        """Return the counts and bounds of a column's values; a nested column has no bounds."""
-        lower = upper = None
-        if not pa.types.is_nested(array.type):
-            extremes = pc.min_max(stored_array(array))
-            lower, upper = plain_of(extremes["min"]), plain_of(extremes["max"])
-        nan_count = 0
-        if is_float(array.type):
-            nan_count = pc.is_nan(array).true_count
-            # With NaN alone, Arrow bounds it by itself.
-            lower, upper = _known(lower), _known(upper)
-        return cls(
-            lower=lower,
-            upper=upper,
-            null_count=array.null_count,
-            nan_count=nan_count,
-            row_count=len(array),
         )
 
 

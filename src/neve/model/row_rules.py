@@ -23,7 +23,7 @@ MODEL-R4  Whether a row has expired depends on its own time and on one moment, t
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -40,7 +40,7 @@ from neve.model.bound_predicate import (
     Operator,
     any_of,
 )
-from neve.model.display import shown
+from neve.model.display import EPOCH, shown
 from neve.model.plain_values import to_plain
 from neve.model.schema_view import ColumnView
 
@@ -59,8 +59,7 @@ _UNITS: Final = {
 _DURATION: Final = re.compile(r"\s*(\d{1,12})\s*([a-z]+?)s?\s*")
 _MILLISECONDS_MAX: Final = 100_000 * 365 * _DAY_MS
 _INT64_MAX: Final = (1 << 63) - 1
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of columns without a time zone
-_EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = EPOCH.replace(tzinfo=None)  # of columns without a zone
 
 _NUMBERS: Final = frozenset(
     {TypeKind.INT, TypeKind.LONG, TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.DECIMAL}
@@ -188,7 +187,7 @@ class Cutoff:
             return False
         if type(moment) is datetime and not _is_fine(column):
             # As rows are read; the general way takes several times as long.
-            since = moment - (_EPOCH if moment.tzinfo is None else _EPOCH_UTC)
+            since = moment - (_EPOCH if moment.tzinfo is None else EPOCH)
             return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds <= (
                 self.count
             )

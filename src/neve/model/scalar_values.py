@@ -42,6 +42,7 @@ import pyarrow as pa
 
 from neve.errors import Corruption
 from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.display import EPOCH
 
 Raw: TypeAlias = int | float | bytes
 ToRaw: TypeAlias = Callable[[object], Raw]
@@ -50,8 +51,7 @@ FromRaw: TypeAlias = Callable[[Raw], object]
 DECIMAL_BYTES: Final = 16
 UUID_BYTES: Final = 16
 
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the zero of columns without a zone
-_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH: Final = EPOCH.replace(tzinfo=None)  # of columns without a zone
 _EPOCH_DAY: Final = _EPOCH.toordinal()
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _DAY_MICROSECONDS: Final = 86_400_000_000
@@ -305,7 +305,7 @@ def since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
 
 
 def _timestamp_form(*, zoned: bool) -> ScalarForm:
-    epoch = _EPOCH_UTC if zoned else _EPOCH
+    epoch = EPOCH if zoned else _EPOCH
     first, last = _PYTHON_MICROSECONDS
 
     def to_raw(value: object) -> int:

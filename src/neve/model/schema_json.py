@@ -38,6 +38,7 @@ from neve.model.arrow_types import (
     kind_of,
     type_name,
 )
+from neve.model.display import EPOCH
 from neve.model.scalar_values import Unfit, canonical_scalar
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -49,7 +50,6 @@ SCHEMA_JSON_BYTES_MAX: Final = 8 << 20
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*\)")
 _FIXED: Final = re.compile(r"fixed\[([0-9]{1,5})\]")
 _NANOSECONDS: Final = re.compile(r"(.{19})\.([0-9]{9})((?:\+00:00)?)")
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _SECOND_NANOSECONDS: Final = 1_000_000_000
 
 _Member = TypeVar("_Member")
@@ -58,6 +58,11 @@ _Member = TypeVar("_Member")
 def dump_canonical(value: Json) -> str:
     """Return JSON in canonical form: sorted members, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def dump_compact(value: Json) -> bytes:
+    """Return JSON without spaces, members in their order, as UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def parse_object(text: str, *, what: str = "schema") -> JsonObject:
@@ -183,7 +188,7 @@ def default_to_json(arrow_type: pa.DataType, value: object) -> Json:
             return str(value)
         case int() if kind_of(arrow_type) in {TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS}:
             seconds, nanoseconds = divmod(value, _SECOND_NANOSECONDS)
-            moment = (_EPOCH + dt.timedelta(seconds=seconds)).replace(tzinfo=None)
+            moment = (EPOCH + dt.timedelta(seconds=seconds)).replace(tzinfo=None)
             zone = "+00:00" if kind_of(arrow_type) is TypeKind.TIMESTAMPTZ_NS else ""
             return f"{moment.isoformat(timespec='seconds')}.{nanoseconds:09d}{zone}"
         case _:
@@ -246,7 +251,7 @@ def _parse_nanoseconds(text: str, *, zoned: bool) -> int | dt.datetime:
     if zoned != bool(parts[3]):
         _refuse("expected the zone +00:00" if zoned else "expected no zone")
     moment = dt.datetime.fromisoformat(parts[1]).replace(tzinfo=dt.UTC)
-    seconds = (moment - _EPOCH) // dt.timedelta(seconds=1)
+    seconds = (moment - EPOCH) // dt.timedelta(seconds=1)
     return seconds * _SECOND_NANOSECONDS + int(parts[2])
 
 

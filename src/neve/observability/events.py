@@ -43,15 +43,17 @@ class LifecycleEvent:
 
 
 Listener = Callable[[LifecycleEvent], None]
+Progress = Callable[[int, int], None]
+"""Called with the amount done and the total; each function names the unit."""
 
 
-def unheard(_event: LifecycleEvent) -> None:
-    """Listen to nothing."""
+def ignore(*_reported: object) -> None:
+    """Do nothing with what is reported."""
 
 
 def report_event(listener: Listener, kind: EventKind, table_id: str, **facts: float | str) -> None:
     """Call a listener; what it raises goes to the log."""
-    if listener is unheard:
+    if listener is ignore:
         return
     try:
         listener(LifecycleEvent(kind=kind, table_id=table_id, facts=facts))

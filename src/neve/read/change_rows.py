@@ -23,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.keys.arrays import Flags, Positions, key_at
+from neve.keys.arrays import key_at
 from neve.keys.merge import Block, LoadBlock, Source
 from neve.keys.order import RowKeys, SortKey, merged_order, order_of
 from neve.keys.ranges import KeyRange
 from neve.model.array_fit import empty_rows
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
 from neve.read.memory_rows import MemoryRows, keys_of

@@ -16,10 +16,10 @@ For each commit, in the order of commits:
 Live changes are those of a commit that is not made yet: it would add the rows in memory, and remove
 the rows of files with keys that were written or deleted. Version and time of them are NULL.
 
-CHANGES-1  Within a commit, rows are ordered by key.
-CHANGES-2  No window holds more than a block of rows of each run, and one of small blocks, for any
-    commit.
-CHANGES-3  Rows of two commits are never in one batch.
+READ-C1  Within a commit, rows are ordered by key.
+READ-C2  No window holds more than a block of rows of each run, and one of small blocks, for any
+         commit.
+READ-C3  Rows of two commits are never in one batch.
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
-from neve.keys.arrays import Flags, Positions
 from neve.keys.merge import Window, ordered_windows, rows_by_key
 from neve.keys.order import paired_order
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.arrow_types import ArrowField
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema

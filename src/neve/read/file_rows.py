@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from neve.keys.order import RowKeys
+from neve.model.arrow_buffers import Flags
 from neve.model.bound_predicate import Always
 from neve.model.pruning import ColumnFacts, Match, match
-from neve.read.filters import Flags
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.table.table_view import TableView

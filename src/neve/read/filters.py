@@ -21,15 +21,15 @@ from functools import cached_property
 from typing import Final, Protocol, TypeAlias, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound
 from neve.model.array_fit import empty_rows
+from neve.model.arrow_buffers import Flags
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.bound_predicate import Always, BoundPredicate, all_of, named_field
-from neve.model.display import shown
+from neve.model.display import EPOCH, shown
 from neve.model.predicate import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -45,7 +45,6 @@ from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import known_names_hint
 from neve.read.filter_text import parse_filter
 
-Flags = npt.NDArray[np.bool_]
 ALL_ROWS: Final = Always(answer=True)
 _TEXT_MAX: Final = 500
 _FIELD_PATH: Final = "FieldPath("
@@ -53,7 +52,6 @@ _WORD_BYTES: Final = 8
 _ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError)
 _HOME: Final = "pyiceberg.expressions"
 _DAY_MICROSECONDS: Final = 86_400_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Compare = Callable[[ColumnName, object], Predicate]
 _COMPARISONS: Final[dict[str, _Compare]] = {
     "EqualTo": lambda column, value: column == value,
@@ -352,6 +350,6 @@ def _moment(microseconds: int, type_: pa.DataType) -> int:
 def _near(microseconds: int) -> datetime:
     """Return a moment for a message, when the column it is compared with has no unit."""
     try:
-        return _EPOCH + timedelta(microseconds=microseconds)
+        return EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         return datetime.combine(date.max, time.max, UTC)

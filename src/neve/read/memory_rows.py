@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.keys.arrays import Flags, as_large, concat_keys, key_place, within
+from neve.keys.arrays import as_large, concat_keys, key_place, within
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import KeyHashes
 from neve.keys.order import RowKeys
 from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
+from neve.model.arrow_buffers import Flags
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.table.partial_merge import merged_on
 from neve.table.schema_mapping import SchemaMapping

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from threading import Event, Thread
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import uvicorn
 
@@ -25,6 +24,7 @@ from neve.errors import InvalidArgument, Unavailable
 from neve.observability.prometheus import PrometheusRecorder
 from neve.server.http_app import CatalogApp, ServerLimits
 from neve.server.tokens import Tokens
+from neve.storage.own_process import Handle
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class _Uvicorn(uvicorn.Server):
         self.is_up.set()
 
 
-class LakeServer:
+class LakeServer(Handle):
     """A server that runs in a thread; close it when done."""
 
     def __init__(
@@ -85,17 +85,6 @@ class LakeServer:
 
     def __repr__(self) -> str:
         return f"LakeServer({self.url!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:

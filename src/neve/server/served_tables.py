@@ -23,7 +23,7 @@ from typing import Final
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.guests import Guests, GuestTable
 from neve.errors import NeveError
-from neve.model.schema_json import Json, JsonObject
+from neve.model.schema_json import Json, JsonObject, dump_compact
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class ServedTables:
     def _reply(self, document: JsonObject, location: str, *, only_refs: bool) -> ServedTable:
         if only_refs:
             document = _with_refs_only(document)
-        served = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        served = dump_compact(document)
         config = json.dumps(self._config).encode()
         where = json.dumps(location).encode()
         body = b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (where, served, config)

@@ -272,7 +272,7 @@ class TableCommits:
         return True
 
     def _set_tags(self, table: CatalogTable, asked: _Asked) -> None:
-        work = table.stored.work
+        work = table.stored.writer_state
         for name, number in asked.tags.items():
             is_new = asked.main is not None and number == asked.main
             work.tag(name, table.refresh().version if is_new else number)

@@ -44,7 +44,7 @@ from neve.spark.write_tasks import (
     partition_marks,
     refuse_failed,
 )
-from neve.table.row_changes import Changes
+from neve.table.row_changes import RowChanges
 from neve.table.row_order import RowOrder, joined_orders, without_order
 
 _DELETES_HELD: Final = 1 << 20
@@ -146,7 +146,7 @@ def take_changes(
 
 def _changes_of(
     changes: pa.RecordBatch, keys: KeyArray, base: JobBase, options: ChangeOptions
-) -> Changes:
+) -> RowChanges:
     """Return changes, in their order, as a task of a table with rules takes them."""
     is_deleted = _is_deleted(changes, options)
     written, deleted = np.flatnonzero(~is_deleted), np.flatnonzero(is_deleted)
@@ -166,7 +166,7 @@ def _changes_of(
         own = order.of_changes(stored)
         theirs = order.of_changes(pa.RecordBatch.from_arrays(fitted_orders, schema=schema))
         orders = joined_orders([own, theirs])
-    return Changes(
+    return RowChanges(
         rows=stored,
         keys=keys.take(written),
         deleted=keys.take(deleted),

@@ -8,7 +8,7 @@ true of more, since Spark filters the rows again. Where Spark and neve differ:
     uuid     is text in Spark, which may be compared with any text: only equality means the same
 """
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from functools import reduce
 from math import isnan
 from operator import and_, or_
@@ -31,6 +31,7 @@ from neve.model.bound_predicate import (
     Operator,
     escaped,
 )
+from neve.model.display import EPOCH
 from neve.model.plain_values import PlainValue, is_float, is_nan
 from neve.model.predicate import ColumnName, Predicate, col
 from neve.model.schema import Column, TableSchema
@@ -119,7 +120,6 @@ def _is_nothing(value: object) -> bool:
 
 
 _EPOCH_DAY: Final = date(1970, 1, 1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def spark_condition(predicate: BoundPredicate) -> SparkColumn:
@@ -201,7 +201,7 @@ def spark_literal(value: PlainValue, arrow_type: pa.DataType) -> SparkColumn:
             # Spark's literals end at the year 9999, its columns do not.
             return sf.date_add(sf.lit(_EPOCH_DAY), sf.lit(value))
         case TypeKind.TIME:
-            moment = _EPOCH + timedelta(microseconds=cast("int", value))
+            moment = EPOCH + timedelta(microseconds=cast("int", value))
             return sf.lit(moment.time())
         case TypeKind.TIMESTAMPTZ:
             return sf.timestamp_micros(sf.lit(value))

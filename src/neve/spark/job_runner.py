@@ -6,8 +6,7 @@ job that depends on the rows it reads runs again when another commit changed the
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,12 +15,14 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.errors import Conflict
 from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
+from neve.observability.events import Progress
 from neve.spark.call_check import check_place, check_progress, check_upkeep, refuse_memory
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.maintenance import SparkExecutor
-from neve.spark.progress import Progress, watched
+from neve.spark.progress import watched
 from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
+from neve.storage.own_process import Handle
 from neve.table.table_context import TableParts
 
 _DECISIONS: Final = 5
@@ -30,7 +31,7 @@ Plan = Callable[[JobSite, JobBase], DataFrame]
 """Takes the site of a job and its rows, and returns a DataFrame of its messages."""
 
 
-class TableJobs:
+class TableJobs(Handle):
     """Jobs on one table, from the driver; close it when done."""
 
     def __init__(
@@ -63,17 +64,6 @@ class TableJobs:
         self.parts: TableParts = table.stored.parts(table.properties, is_published=True)
         self.committer = BulkCommitter(self.parts, upkeep=upkeep)
         self.site = TableSite.of(table, storage_options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the lake; closing twice is not an error."""

@@ -13,12 +13,12 @@ from typing import Final
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.stored_table import StoredTable
 from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.run_name import RunIds, RunName
 from neve.errors import NeveError, NotFound, Unavailable
 from neve.jobs.run import JobBase
 from neve.spark.call_check import refuse_memory
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.open_store import open_store
+from neve.table.file_writers import RunIds, RunName
 from neve.table.table_context import TableParts
 from neve.table.table_files import FILE_BYTES, TableFiles
 

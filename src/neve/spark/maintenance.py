@@ -27,7 +27,6 @@ from neve.catalog.lake import open_lake
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
 from neve.engine.rewrite import TaskFiles, table_definition
-from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_check
@@ -36,9 +35,10 @@ from neve.iceberg.published_check import PublishedCheck
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile
+from neve.observability.events import Progress, ignore
 from neve.spark.call_check import check_place, check_session
 from neve.spark.job_site import TableSite, worker_files
-from neve.spark.progress import Progress, shown
+from neve.spark.progress import shown
 from neve.spark.task_answers import TaskAnswer
 from neve.spark.task_run import (
     TASK_ITEMS_MAX,
@@ -48,7 +48,7 @@ from neve.spark.task_run import (
     run_tasks,
 )
 from neve.storage.clock import SystemClock
-from neve.table.file_writers import delete_data_file
+from neve.table.file_writers import RunName, delete_data_file
 
 
 class SparkExecutor:
@@ -95,8 +95,8 @@ def _rewrite(
     files = TaskFiles(opened, run=None if run is None else RunName(run)).run(
         task,
         opened.context(table.schema_id),
-        progress=lambda _rows: None,
-        check_cancelled=lambda: None,
+        progress=ignore,
+        check_cancelled=ignore,
     )
     return TaskAnswer(work=BulkWork(files=tuple(files)))
 

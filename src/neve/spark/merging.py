@@ -33,9 +33,9 @@ from neve.jobs.merge import ClauseKind, MergeClause, narrowed_schema
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.model.schema import TableSchema
 from neve.model.suggestions import known_names_hint, similar_name_hint
+from neve.observability.events import Progress
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
-from neve.spark.progress import Progress
 from neve.spark.row_form import check_key_columns, empty_batch, fitted
 from neve.spark.spark_types import IN_UTC, quoted, spark_schema
 from neve.spark.task_answers import ANSWER_DDL
@@ -44,9 +44,9 @@ from neve.spark.write_plan import (
     check_rows,
     check_tasks,
     in_ranges,
-    key_order,
     mapped,
     order_apart,
+    ordering_columns,
 )
 from neve.spark.write_tasks import (
     ERROR,
@@ -180,7 +180,7 @@ def update_columns(
     def plan(site: JobSite, base: JobBase) -> DataFrame:
         _check_values(rows, values, given, base)
         by = (ORDER,) if order else ()
-        ordered = in_ranges(rows, key_order(rows, schema, names), by, tasks)
+        ordered = in_ranges(rows, ordering_columns(rows, schema, names), by, tasks)
         task = MergeRows(
             site=site,
             clauses=clauses,
@@ -297,7 +297,7 @@ def _merge_plan(
 ) -> DataFrame:
     names = key_names(len(base.schema.key_columns))
     rows = in_ranges(
-        staged, key_order(staged, base.schema, names), (ORDER,) if is_ordered else (), tasks
+        staged, ordering_columns(staged, base.schema, names), (ORDER,) if is_ordered else (), tasks
     )
     has_target = any(each.names_target for each in asked)
     if has_target:

@@ -6,15 +6,14 @@ line on the driver's terminal, if there is one, shows it.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
 
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the finished and the whole amount of work."""
+from neve.observability.events import Progress, ignore
 
 _WIDTH: Final = 30
 
@@ -27,7 +26,7 @@ def shown(title: str, progress: Progress | None) -> Iterator[Progress]:
         return
     terminal = sys.stderr
     if not terminal.isatty():
-        yield _say_nothing
+        yield ignore
         return
 
     def draw(done: int, total: int) -> None:
@@ -41,10 +40,6 @@ def shown(title: str, progress: Progress | None) -> Iterator[Progress]:
     finally:
         terminal.write("\r\x1b[K")
         terminal.flush()
-
-
-def _say_nothing(_done: int, _total: int) -> None:
-    return
 
 
 _POLL_SECONDS: Final = 0.2
@@ -95,7 +90,7 @@ def _is_on_server(session: SparkSession) -> bool:
 
 
 @contextmanager
-def _on_server(session: SparkSession, tell: Callable[[int, int], None]) -> Iterator[None]:
+def _on_server(session: SparkSession, tell: Progress) -> Iterator[None]:
     def handle(
         stages: Iterable[Stage] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
@@ -111,7 +106,7 @@ def _on_server(session: SparkSession, tell: Callable[[int, int], None]) -> Itera
 
 
 @contextmanager
-def _in_process(session: SparkSession, tell: Callable[[int, int], None]) -> Iterator[None]:
+def _in_process(session: SparkSession, tell: Progress) -> Iterator[None]:
     tracker = session.sparkContext.statusTracker()
     before = set(tracker.getActiveStageIds())
     seen: dict[int, tuple[int, int]] = {}

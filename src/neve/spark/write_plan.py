@@ -46,7 +46,7 @@ from neve.spark.job_site import JobSite
 from neve.spark.row_form import check_names, check_order_name
 from neve.spark.spark_types import quoted
 from neve.spark.task_answers import ANSWER_DDL, Message, error_in, messages_in
-from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
+from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteKeys, MarkPartitions, WriteRows
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -78,7 +78,7 @@ def write_plan(
     Rows of one key are ordered by columns; without any, several are an error, unless all columns
     have merge functions that take rows in any order.
     """
-    keys = key_order(rows, base.schema)
+    keys = ordering_columns(rows, base.schema)
     rules = NO_RULES if ignores_rules else base.schema.rules
     is_whole = base.spec.is_unpartitioned or bool(rules.merge)
     if is_whole:
@@ -108,8 +108,8 @@ def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | N
     names = [column.name for column in base.schema.key_columns]
     keys = rows.select(*(sf.col(quoted(name)) for name in names))
     return mapped(
-        in_ranges(keys, key_order(keys, base.schema), (), tasks),
-        DeleteRows(site=site),
+        in_ranges(keys, ordering_columns(keys, base.schema), (), tasks),
+        DeleteKeys(site=site),
         ANSWER_DDL,
     )
 
@@ -118,7 +118,7 @@ def change_plan(
     rows: DataFrame, site: JobSite, base: JobBase, options: ChangeOptions, *, tasks: int | None
 ) -> DataFrame:
     """Plan upserts and deletes of a change feed; returns a DataFrame of answers."""
-    keys = key_order(rows, base.schema)
+    keys = ordering_columns(rows, base.schema)
     order = _whole_order(rows, options)
     by_partition = [sf.col(PARTITION), *keys]
     is_whole = base.spec.is_unpartitioned or bool(base.schema.rules.merge)
@@ -148,7 +148,7 @@ def _whole_order(rows: DataFrame, options: ChangeOptions) -> list[str]:
     return list(dict.fromkeys([*options.order_by, options.op, *others]))
 
 
-def key_order(
+def ordering_columns(
     rows: DataFrame, schema: TableSchema, names: Sequence[str] | None = None
 ) -> list[Column]:
     """Return expressions whose order is that of the table's keys, which may have other names."""
@@ -262,7 +262,7 @@ def _columns(names: Sequence[str]) -> list[Column]:
 
 def _one_per_key(rows: DataFrame, schema: TableSchema, order: Sequence[str]) -> DataFrame:
     """Keep the last row of each key, or count them, so that the writer can refuse several."""
-    keys = Window.partitionBy(*key_order(rows, schema))
+    keys = Window.partitionBy(*ordering_columns(rows, schema))
     if not order:
         return rows.withColumn(COUNT, sf.count(sf.lit(1)).over(keys))
     newest = keys.orderBy(*(each.desc_nulls_last() for each in _columns(order)))

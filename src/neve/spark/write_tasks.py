@@ -3,7 +3,7 @@
     MarkPartitions   rows ──► the same rows, each with its partition, so that the next shuffle
                               puts those of one partition together
     WriteRows        rows in the order of (partition and) key ──► files ──► answer
-    DeleteRows       keys in their order ──► what they supersede ──► answer
+    DeleteKeys       keys in their order ──► what they supersede ──► answer
     TargetRows       rows in the order of their keys ──► the same, each with the table's row of its
                               key, for conditions and values that name `target`
     MergeRows        rows in the order of their keys, with the clauses chosen ──► answer
@@ -45,7 +45,7 @@ from neve.spark.row_form import (
     without_own,
 )
 from neve.spark.task_answers import TaskAnswer, answered, encoded_error, read_error
-from neve.table.row_changes import Changes
+from neve.table.row_changes import RowChanges
 from neve.table.row_order import RowOrder
 
 PARTITION: Final = "_neve_partition"
@@ -131,14 +131,14 @@ def take_rows(
     if rules.order_by or (rules.merge and not refuses_more):
         order = RowOrder.of(base.schema)
         for rows, keys in whole_keys(pieces):
-            task.apply(Changes.of_rows(rows, keys, order))
+            task.apply(RowChanges.of_rows(rows, keys, order))
         return
     for rows, keys in last_of_each(pieces, base.context.encoder, refuses_more=refuses_more):
         task.upsert(rows, keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteRows:
+class DeleteKeys:
     """Deletes the rows of keys."""
 
     site: JobSite

@@ -35,11 +35,11 @@ from neve.engine.applied_changes import ChangeOptions
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.manifest.table_head import transaction_key
+from neve.observability.events import Progress
 from neve.spark.call_check import check_place, check_upkeep
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merging import update_columns
-from neve.spark.progress import Progress
 from neve.spark.read_plan import TableAddress
 from neve.spark.row_form import check_change_columns, check_columns, check_key_columns
 from neve.spark.write_plan import (

@@ -16,8 +16,7 @@ SQL-9  A session that ends rolls back what was not committed.
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Lock
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 
@@ -53,6 +52,7 @@ from neve.sql.statements import (
     Update,
     kind_of_statement,
 )
+from neve.storage.own_process import Handle
 
 _NOTHING: Final = pa.table({"done": pa.array([], pa.bool_())})
 
@@ -96,7 +96,7 @@ class SqlEngine:
             database.close()
 
 
-class Session:
+class Session(Handle):
     """Runs statements; for one thread. A context manager."""
 
     def __init__(
@@ -113,17 +113,6 @@ class Session:
         self._transaction = transaction
         self._is_callers = transaction is not None
         self._is_closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
         """Run statements; return what the last one returned."""

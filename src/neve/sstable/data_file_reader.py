@@ -20,7 +20,6 @@ from threading import Lock
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
@@ -29,6 +28,7 @@ from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes, Words
 from neve.model.array_fit import empty_rows
+from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
@@ -46,7 +46,6 @@ from neve.sstable.row_cells import Row, RowCells, RowGetter
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
 
-Positions: TypeAlias = npt.NDArray[np.int64]
 Side: TypeAlias = Literal["left", "right"]
 
 # A range over groups of at most this many rows uses the group cache.

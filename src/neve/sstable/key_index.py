@@ -23,8 +23,8 @@ import numpy.typing as npt
 from neve.errors import Corruption, LimitExceeded
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import KeyHashes, Words
+from neve.model.arrow_buffers import Positions
 
-Positions: TypeAlias = npt.NDArray[np.int64]
 StoredPositions: TypeAlias = npt.NDArray[np.uint32]
 
 POSITIONS_MAX: Final = 1 << 32

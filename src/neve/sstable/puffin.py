@@ -28,9 +28,9 @@ from typing import Final, NoReturn
 from pyroaring import BitMap64
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.schema_json import Json
 from neve.sstable.deletion_vector import VECTOR_BYTES_MAX, decode_vector, encode_vector
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 ReadAt = Callable[[int, int], bytes]
 """Takes an offset and a length, and returns up to that many bytes."""
 

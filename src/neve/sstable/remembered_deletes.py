@@ -22,15 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from neve.errors import Corruption
-from neve.keys.arrays import (
-    Positions,
-    as_large,
-    key_at,
-    key_objects,
-    key_place,
-    last_places,
-)
+from neve.keys.arrays import as_large, key_at, key_objects, key_place, last_places
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, FileFormat
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths

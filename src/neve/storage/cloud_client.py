@@ -332,33 +332,17 @@ def check_tag(tag: str) -> None:
 def _without_retries(bucket: Bucket) -> Bucket:
     """Return the same bucket with requests that are sent only once."""
     once: obstore.store.RetryConfig = {"max_retries": 0}
-    match bucket:
-        case S3Store():
-            return S3Store(
-                prefix=bucket.prefix,
-                config=bucket.config,
-                client_options=bucket.client_options,
-                retry_config=once,
-                credential_provider=bucket.credential_provider,
-            )
-        case GCSStore():
-            return GCSStore(
-                prefix=bucket.prefix,
-                config=bucket.config,
-                client_options=bucket.client_options,
-                retry_config=once,
-                credential_provider=bucket.credential_provider,
-            )
-        case AzureStore():
-            return AzureStore(
-                prefix=bucket.prefix,
-                config=bucket.config,
-                client_options=bucket.client_options,
-                retry_config=once,
-                credential_provider=bucket.credential_provider,
-            )
-        case MemoryStore():
-            return bucket
+    if isinstance(bucket, MemoryStore):
+        return bucket
+    if isinstance(bucket, S3Store | GCSStore | AzureStore):
+        make = cast("Callable[..., Bucket]", type(bucket))  # the three take the same arguments
+        return make(
+            prefix=bucket.prefix,
+            config=bucket.config,
+            client_options=bucket.client_options,
+            retry_config=once,
+            credential_provider=bucket.credential_provider,
+        )
     raise InvalidArgument(
         f"{type(bucket).__name__} is not a store with conditional writes",
         hint="Pass an S3Store, GCSStore, AzureStore or MemoryStore of obstore",

@@ -173,18 +173,9 @@ class LocalAppendFile:
 
     def _refuse_from_now_on(self, why: str) -> None:
         self._refusal = why
-        self._write = self._refuse_write
-        self._sync = self._refuse_sync
+        self._write = self._sync = self._refuse
 
-    def _refuse_write(
-        self, _handle: int, _pieces: Sequence[bytes | memoryview], _offset: int
-    ) -> int:
-        self._refuse()
-
-    def _refuse_sync(self, _handle: int) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_given: object) -> NoReturn:
         raise Closed(
             f"this file cannot be used any more: {self._refusal}",
             path=self._path,

@@ -10,7 +10,9 @@ but not in a child forked earlier, or after everything was closed.
 """
 
 import os
-from typing import Final, NoReturn, Protocol
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Final, NoReturn, Protocol, Self
 from weakref import WeakSet
 
 from neve.errors import Closed, InvalidArgument
@@ -33,6 +35,25 @@ class KeptInProcess:
             hint="Send the location and the name: open them there with neve.open and "
             "`table(name, read_only=True)`; rows are sent as Arrow",
         )
+
+
+class Handle(KeptInProcess, ABC):
+    """An object of one process that is closed at the end of its `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; twice is not an error."""
 
 
 _owned: Final[WeakSet[OwnedByProcess]] = WeakSet()

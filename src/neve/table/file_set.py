@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
-from neve.model.partition_spec import Positions
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
 from neve.table.partitions import KeyPartitions, PartitionedKeys, Place

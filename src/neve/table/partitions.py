@@ -27,12 +27,12 @@ import pyarrow as pa
 from neve.errors import Corruption, NotFound, SchemaMismatch
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
+from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_spec import (
     PartitionField,
     PartitionIdentity,
     PartitionSpec,
-    Positions,
     newest_form,
     partition_groups,
 )

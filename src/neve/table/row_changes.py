@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.keys.arrays import Flags, Positions, concat_keys
+from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.row_rules import RowRules
 from neve.model.schema import TableSchema
 from neve.table.partial_merge import folded_rows
@@ -28,7 +29,7 @@ FindOrders = Callable[[KeyArray], tuple[Orders, Flags]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class RowChanges:
     """Checked changes of one call: rows to write, and keys to delete."""
 
     rows: pa.RecordBatch
@@ -43,7 +44,7 @@ class Changes:
     application: tuple[str, int] | None = None
 
     @classmethod
-    def of_rows(cls, rows: pa.RecordBatch, keys: KeyArray, order: RowOrder | None) -> "Changes":
+    def of_rows(cls, rows: pa.RecordBatch, keys: KeyArray, order: RowOrder | None) -> "RowChanges":
         """Return rows to write, in the order they came; raises SchemaMismatch without an order."""
         return cls(
             rows=rows,
@@ -54,7 +55,7 @@ class Changes:
         )
 
     @classmethod
-    def of_keys(cls, keys: KeyArray, schema: TableSchema) -> "Changes":
+    def of_keys(cls, keys: KeyArray, schema: TableSchema) -> "RowChanges":
         """Return deletes by key alone."""
         return cls(
             rows=pa.RecordBatch.from_pylist([], schema=schema.arrow_schema),
@@ -86,7 +87,7 @@ class Winners:
 
 
 def winners(
-    changes: Changes, schema: TableSchema, order: RowOrder | None, find: FindOrders
+    changes: RowChanges, schema: TableSchema, order: RowOrder | None, find: FindOrders
 ) -> Winners:
     """Return the changes that win over what is there."""
     count = len(changes.keys)

@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import LimitExceeded, SchemaMismatch
-from neve.keys.arrays import Flags, Positions, masked_places
+from neve.keys.arrays import masked_places
 from neve.keys.columns import KEY_BYTES_MAX
 from neve.keys.encoding import KeyEncoder
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.display import shown
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray

@@ -7,7 +7,7 @@ definitions that came with its task and reads no manifest. `TableParts` are the 
 definitions and clock below one table.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Protocol, TypeVar, cast
@@ -29,7 +29,7 @@ from neve.model.partition_spec import PartitionIdentity, PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.row_lineage import has_lineage
 from neve.model.schema import TableSchema
-from neve.observability.events import EventKind, Listener, report_event, unheard
+from neve.observability.events import EventKind, Listener, ignore, report_event
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.bucket_log import BucketLogs
 from neve.storage.clock import Clock, IdSource
@@ -201,8 +201,12 @@ def logs_of(objects: ObjectStore, ids: IdSource) -> LogStore:
     return BucketLogs(objects, ids=ids)
 
 
-class PublishedLineage(Protocol):
-    """The lineage of a table's rows that was published to other engines."""
+class Published(Protocol):
+    """What other engines know of a table: its Versions, and the lineage of its rows."""
+
+    def publish_once(self) -> bool:
+        """Publish the current Version; False when it is published already."""
+        ...
 
     def keeps_lineage(self) -> bool:
         """Return whether rows have a lineage, by the newest format version of the table."""
@@ -223,18 +227,16 @@ class TableParts:
     paths: TablePaths
     versions: TableVersions
     definitions: Definitions
-    work: WriterState
+    writer_state: WriterState
     leases: Leases
     clock: Clock
     ids: IdSource
     properties: Mapping[str, str]
     recorder: Recorder = field(default_factory=NoRecorder)
-    listener: Listener = unheard
+    listener: Listener = ignore
     decisions: Decisions | None = None
     """Which transactions over several tables were committed; None without a catalog."""
-    publish: Callable[[], bool] | None = None
-    """Publishes the current Version to other engines; False when it is published already."""
-    lineage: PublishedLineage | None = None
+    published: Published | None = None
     """None in workers, whose tasks carry it, and where only the properties are known."""
 
     @property
@@ -254,9 +256,9 @@ class TableParts:
 
     def keeps_lineage(self) -> bool:
         """Return whether rewrites keep the lineage of rows."""
-        if self.lineage is None:
+        if self.published is None:
             return has_lineage(self.properties)
-        return self.lineage.keeps_lineage()
+        return self.published.keeps_lineage()
 
     def sequenced(self, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
         """Return files with their data sequence numbers, which the first release did not store.
@@ -274,8 +276,8 @@ class TableParts:
             edit = self.versions.edit_in(session, number)
             stayed = set(edit.removed)
             known |= {file.path: number for file in edit.added if file.path not in stayed}
-        if self.lineage is not None:
-            known |= self.lineage.data_sequences(unknown)
+        if self.published is not None:
+            known |= self.published.data_sequences(unknown)
         older = max(1, head.oldest_version - 1)
         return tuple(
             file if file.data_sequence else replace(file, data_sequence=known.get(file.path, older))

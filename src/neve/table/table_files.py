@@ -26,9 +26,10 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.errors import NeveError
-from neve.keys.arrays import Flags, Positions, concat_keys, key_at, key_objects
+from neve.keys.arrays import concat_keys, key_at, key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.data_file import DataFile, FileFormat, VectorRef
 from neve.model.row_rules import cutoff_at
 from neve.model.schema import TableSchema

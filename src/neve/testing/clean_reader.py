@@ -13,15 +13,13 @@ schema lacks is left out. Fields inside nested columns stay as they are in the f
 It raises NotClean for a key with two live rows, rows out of order, a file of another length, or a
 vector that differs from the list of files.
 
-`neve.iceberg.plain_reader` reads the vectors; it shares no code with the engine either.
+`neve.iceberg.plain_reader` reads Puffin files and vectors; it shares no code with the engine.
 """
 
-import json
 import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,22 +32,14 @@ from neve.model.version import Version
 from neve.storage.object_store import ObjectStore
 from neve.testing.model_table import Key, Row, Rows
 
-_PUFFIN_MAGIC: Final = b"PFA1"
-_PUFFIN_TAIL: Final = struct.Struct("<i4s4s")
+Read = TypeVar("Read")
+
 # Columns that Iceberg reserves for row lineage: no reader shows them.
 _LINEAGE_IDS: Final = frozenset({b"2147483540", b"2147483539"})
 
 
 class NotClean(AssertionError):
     """A Version that a plain reader would not read correctly."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Blob:
-    offset: int
-    length: int
-    data_file: str
-    cardinality: int
 
 
 class CleanReader:
@@ -127,13 +117,14 @@ class CleanReader:
         payload = self._payloads.get(ref.path)
         if payload is None:
             payload = self._payloads[ref.path] = self._read(ref.path)
-        for blob in _puffin_blobs(payload):
-            if (blob.offset, blob.length) != (ref.offset, ref.length):
+        for blob in _read_by(plain_reader.puffin_blobs, payload):
+            if (blob["offset"], blob["length"]) != (ref.offset, ref.length):
                 continue
-            if not blob.data_file.endswith(f"/{file.path}"):
+            known = blob["properties"]
+            if not known["referenced-data-file"].endswith(f"/{file.path}"):
                 raise NotClean(f"the vector of {file.path} belongs to another file")
             positions = frozenset(vector_positions(payload[ref.offset : ref.offset + ref.length]))
-            if not len(positions) == ref.cardinality == blob.cardinality:
+            if not len(positions) == ref.cardinality == int(known["cardinality"]):
                 raise NotClean(f"the vector of {file.path} marks {len(positions)} rows")
             if positions and max(positions) >= file.row_count:
                 raise NotClean(f"the vector of {file.path} marks rows after its end")
@@ -149,31 +140,15 @@ class CleanReader:
 
 def vector_positions(blob: bytes) -> list[int]:
     """Return the positions that a deletion vector marks, ascending; raises NotClean."""
-    try:
-        positions: list[int] = plain_reader.vector_positions(blob).tolist()
-    except (ValueError, struct.error) as error:
-        raise NotClean(str(error)) from error
+    positions: list[int] = _read_by(plain_reader.vector_positions, blob).tolist()
     return positions
 
 
-def _puffin_blobs(payload: bytes) -> list[_Blob]:
-    end = len(payload) - _PUFFIN_TAIL.size
-    size, flags, magic = _PUFFIN_TAIL.unpack_from(payload, end)
-    start = end - size
-    if payload[:4] != _PUFFIN_MAGIC or payload[start - 4 : start] != _PUFFIN_MAGIC:
-        raise NotClean("a Puffin file or its footer does not begin with the magic")
-    if magic != _PUFFIN_MAGIC or flags != bytes(4):
-        raise NotClean("a Puffin file does not end with flags and magic")
-    return [
-        _Blob(
-            blob["offset"],
-            blob["length"],
-            blob["properties"]["referenced-data-file"],
-            int(blob["properties"]["cardinality"]),
-        )
-        for blob in json.loads(payload[start:end])["blobs"]
-        if blob["type"] == "deletion-vector-v1"
-    ]
+def _read_by(read: Callable[[bytes], Read], payload: bytes) -> Read:
+    try:
+        return read(payload)
+    except (ValueError, struct.error) as error:
+        raise NotClean(str(error)) from error
 
 
 def _by_field_id(columns: pa.Table, schema: TableSchema) -> pa.Table:

@@ -26,14 +26,15 @@ from neve.compaction.plan import CompactionPlan, LevelOptions
 from neve.compaction.policy import full_plan, move_plan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
 from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
-from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
 from neve.jobs.run import JobBase
 from neve.manifest.commit import TableCommitter
 from neve.model.data_file import DataFile
 from neve.model.version import Version
+from neve.observability.events import ignore
 from neve.storage.open_store import open_store
+from neve.table.file_writers import RunName
 
 COLUMNS: Mapping[str, pa.DataType] = {
     "id": pa.int64(),
@@ -88,8 +89,8 @@ class PlanExecutorContract:
 
     def test_files_are_those_of_the_local_executor_but_for_their_names(self, table: Table) -> None:
         with open_job(table) as (base, job):
-            here = local_executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
-            elsewhere = self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+            here = local_executor(base).execute(job, progress=ignore, check_cancelled=ignore)
+            elsewhere = self.executor(base).execute(job, progress=ignore, check_cancelled=ignore)
 
         assert len(job.tasks) > len(job.plans) > 1
         assert facts_of(elsewhere) == facts_of(here)
@@ -101,8 +102,8 @@ class PlanExecutorContract:
         with table.evolve() as change:
             change.set_partition_by(["bucket(3, id)"])
         with open_job(table, move_plan) as (base, job):
-            here = local_executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
-            elsewhere = self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+            here = local_executor(base).execute(job, progress=ignore, check_cancelled=ignore)
+            elsewhere = self.executor(base).execute(job, progress=ignore, check_cancelled=ignore)
 
         assert facts_of(elsewhere) == facts_of(here)
         moved = [file for files in here for file in files]
@@ -111,21 +112,21 @@ class PlanExecutorContract:
 
     def test_the_files_of_a_run_bear_its_name(self, table: Table) -> None:
         with open_job(table) as (base, job):
-            written = self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+            written = self.executor(base).execute(job, progress=ignore, check_cancelled=ignore)
 
         assert all(file.path.startswith(base.run.prefixes) for files in written for file in files)
 
     def test_progress_adds_up_to_all_rows(self, table: Table) -> None:
         told: list[int] = []
         with open_job(table) as (base, job):
-            self.executor(base).execute(job, progress=told.append, check_cancelled=_go_on)
+            self.executor(base).execute(job, progress=told.append, check_cancelled=ignore)
 
         assert sum(told) == sum(plan.live_count for plan in job.plans)
 
     def test_nothing_is_committed(self, table: Table) -> None:
         before = table.version
         with open_job(table) as (base, job):
-            self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+            self.executor(base).execute(job, progress=ignore, check_cancelled=ignore)
 
         assert table.refresh().version == before
 
@@ -142,7 +143,7 @@ class PlanExecutorContract:
 
         with open_job(table) as (base, job):
             with pytest.raises(Corruption):
-                self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+                self.executor(base).execute(job, progress=ignore, check_cancelled=ignore)
             left = files_of_run(base)
 
         assert left == []
@@ -152,7 +153,7 @@ class PlanExecutorContract:
             raise Closed("the table was closed")
 
         with open_job(table) as (base, job), pytest.raises(Closed, match="the table was closed"):
-            self.executor(base).execute(job, progress=_unheard, check_cancelled=stop)
+            self.executor(base).execute(job, progress=ignore, check_cancelled=stop)
 
 
 @contextmanager
@@ -166,7 +167,7 @@ def open_job(
     )
     rewrite = Rewrite(
         base.files,
-        TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
+        TableCommitter(parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids),
         run=base.run,
         task_rows=OPTIONS.compaction_task_rows,
     )
@@ -184,11 +185,3 @@ def files_of_run(base: JobBase) -> list[str]:
         for prefix in base.run.prefixes
         for info in base.parts.objects.list(f"{root}{prefix}")
     ]
-
-
-def _unheard(_rows: int) -> None:
-    """Ignore a progress report."""
-
-
-def _go_on() -> None:
-    """Do not cancel."""

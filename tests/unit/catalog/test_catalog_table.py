@@ -63,8 +63,8 @@ def test_history_links_each_version_to_its_parent_with_tags() -> None:
     table = a_table(a_catalog(clock=clock))
     clock.advance(1)
     table.commit([an_append(1, a_file("a"))])
-    table.stored.work.tag("monday", 2)
-    table.stored.work.tag("begin", 2)
+    table.stored.writer_state.tag("monday", 2)
+    table.stored.writer_state.tag("begin", 2)
     clock.advance(1)
     table.update_sort_order(["id"])
 
@@ -152,7 +152,7 @@ def test_a_version_is_found_by_number_time_and_tag() -> None:
     for number, name in enumerate("abc", start=1):
         clock.advance(10)
         table.commit([an_append(number, a_file(name))])
-    table.stored.work.tag("second", 2)
+    table.stored.writer_state.tag("second", 2)
     table.refresh()
 
     assert table.at(2).files().column("file_path").to_pylist() == ["data/a.parquet"]
@@ -201,7 +201,7 @@ def test_a_version_that_is_not_there_is_refused_with_a_hint(
     ask: Callable[[CatalogTable], object], error_type: type[NeveError]
 ) -> None:
     table = a_table(a_catalog())
-    table.stored.work.tag("monday", 1)
+    table.stored.writer_state.tag("monday", 1)
     table.refresh()
 
     with pytest.raises(error_type) as refusal:
@@ -217,9 +217,11 @@ def test_expired_versions_are_gone_but_for_tagged_ones() -> None:
         clock.advance(60)
         table.commit([an_append(number, a_file(f"f{number}"))])
     stored = table.stored
-    stored.work.tag("kept", 3)
+    stored.writer_state.tag("kept", 3)
     leases = Leases(objects, stored.paths.manifest, clock=clock, ids=SeededIds())
-    garbage = TableGarbage(stored.versions, stored.work, leases, clock=clock, ids=SeededIds())
+    garbage = TableGarbage(
+        stored.versions, stored.writer_state, leases, clock=clock, ids=SeededIds()
+    )
     clock.advance(2 * 24 * 60 * 60)
     garbage.apply_gc_plan(garbage.compute_gc_plan())
 

@@ -168,7 +168,7 @@ def test_a_drop_that_was_cut_is_finished_by_opening(bench: Bench) -> None:
     catalog = bench.open()
     table = a_table(catalog)
     catalog._entries.announce_drop("shop.orders")
-    table.stored.work.drop()
+    table.stored.writer_state.drop()
 
     reopened = bench.open()
 
@@ -178,7 +178,7 @@ def test_a_drop_that_was_cut_is_finished_by_opening(bench: Bench) -> None:
 
 def test_a_dropped_table_that_nobody_announced_is_found_by_its_name(bench: Bench) -> None:
     catalog = bench.open()
-    a_table(catalog).stored.work.drop()
+    a_table(catalog).stored.writer_state.drop()
 
     reopened = bench.open()
 
@@ -188,7 +188,7 @@ def test_a_dropped_table_that_nobody_announced_is_found_by_its_name(bench: Bench
 
 def test_dropping_a_table_again_after_a_cut_removes_its_name(bench: Bench) -> None:
     catalog = bench.open()
-    a_table(catalog).stored.work.drop()
+    a_table(catalog).stored.writer_state.drop()
 
     with pytest.raises(NotFound):
         catalog.drop_table("shop.orders")
@@ -198,7 +198,7 @@ def test_dropping_a_table_again_after_a_cut_removes_its_name(bench: Bench) -> No
 
 def test_a_dropped_table_is_not_in_system_tables(bench: Bench) -> None:
     catalog = bench.open()
-    a_table(catalog).stored.work.drop()
+    a_table(catalog).stored.writer_state.drop()
     a_table(catalog, "shop.alive")
 
     for name in ("__tables", "__snapshots"):
@@ -214,7 +214,7 @@ def test_a_purge_that_was_cut_is_finished_by_recovering_not_by_opening(bench: Be
     path = table.stored.paths.data_file("a")
     bench.objects.put(path, b"rows")
     catalog._entries.announce_drop("shop.orders")
-    table.stored.work.drop(purge=True)
+    table.stored.writer_state.drop(purge=True)
 
     reopened = bench.open()
     assert reopened.list_tables() == []
@@ -419,7 +419,7 @@ def test_recovering_settles_every_table_and_may_be_repeated(bench: Bench) -> Non
     sound = a_table(catalog, "shop.sound")
     cut_id = cut_create(bench, "shop.cut")
     evolve_behind_the_catalog(evolved)
-    dropped.stored.work.drop()
+    dropped.stored.writer_state.drop()
 
     report = catalog.recover()
 

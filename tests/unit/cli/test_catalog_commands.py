@@ -353,7 +353,7 @@ def test_a_table_is_described_for_people_and_for_programs(catalog: Lake, lake: s
 def test_a_history_is_told_oldest_first(catalog: Lake, lake: str) -> None:
     table = a_table(catalog)
     table.commit([an_append(1, a_file())])
-    table.stored.work.tag("monday", 2)
+    table.stored.writer_state.tag("monday", 2)
 
     told = run("history", "shop.orders", lake=lake).stdout.splitlines()
 

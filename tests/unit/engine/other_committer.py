@@ -32,7 +32,7 @@ class OtherCommitter:
         self._engine = engine
         self._versions = parts.versions
         self._committer = TableCommitter(
-            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+            parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids
         )
 
     def upsert(self, rows: Sequence[Mapping[str, object]]) -> int:

@@ -175,7 +175,7 @@ def test_a_position_that_cannot_be_stored_is_an_error_at_the_end(
         raise Unavailable("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(table._open.engine.parts.work, "advance_consumer", fail)
+        patch.setattr(table._open.engine.parts.writer_state, "advance_consumer", fail)
         with pytest.raises(Unavailable, match="no answer"):
             table.changes(consumer="c").read_all()
 

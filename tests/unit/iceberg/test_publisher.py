@@ -450,7 +450,7 @@ def test_a_publisher_that_was_overtaken_shows_the_newest_version(lake: Published
             change.add_column("note", "string")
         before = lake.document()["properties"]["neve.version"]
         slow.stored.publisher._folder.create_document = overtaken  # type: ignore[method-assign]
-        lake.table._open.stored.work.tag("kept", 2)
+        lake.table._open.stored.writer_state.tag("kept", 2)
 
         location = slow.iceberg_metadata()
 

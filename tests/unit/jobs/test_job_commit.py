@@ -272,7 +272,7 @@ def test_a_run_that_gives_up_leaves_nothing() -> None:
         jobs.written(run, [a_row(1, 1)])
         jobs.committer.give_up(run)
         assert data_files(table) == set()
-        assert not list(jobs.parts.work.intents_in(jobs.parts.versions.store.read()))
+        assert not list(jobs.parts.writer_state.intents_in(jobs.parts.versions.store.read()))
         assert table.version == 1
 
 

@@ -6,13 +6,13 @@ import pytest
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
-from neve.engine.run_name import RunName
 from neve.errors import InvalidArgument, Unavailable
 from neve.jobs import maintenance
 from neve.jobs.commit import BulkCommitter
 from neve.jobs.run import JobBase, JobIdentity
 from neve.model.data_file import DataFile
 from neve.storage.memory_store import MemoryStore
+from neve.table.file_writers import RunName
 from neve.table.table_context import TableParts
 from neve.testing.executor_contract import local_executor
 from neve.testing.simulated_clock import SimulatedClock

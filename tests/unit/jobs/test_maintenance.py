@@ -8,13 +8,13 @@ import pytest
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
-from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Corruption, Fenced, NotFound, Unavailable
 from neve.jobs.maintenance import CommittedMaintenance
 from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
 from neve.storage.memory_store import MemoryStore
+from neve.table.file_writers import RunName
 from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import local_executor
 from neve.testing.model_table import Rows
@@ -243,7 +243,9 @@ def test_what_a_job_that_died_has_written_is_found_when_its_time_is_over(bench: 
 
     with pytest.MonkeyPatch.context() as patch:
         # Whoever is dead withdraws nothing.
-        patch.setattr(bench.table._open.engine.parts.work, "release_intent", lambda _job_id: None)
+        patch.setattr(
+            bench.table._open.engine.parts.writer_state, "release_intent", lambda _job_id: None
+        )
         with pytest.raises(Died):
             bench.job.compact(full=True, executor=Executing(bench, die))
     left = len(bench.files())

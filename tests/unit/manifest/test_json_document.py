@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.manifest.json_document import DOCUMENT_BYTES_MAX, Document, Json, write_document
+from neve.manifest.json_document import DOCUMENT_BYTES_MAX, Document, write_document
+from neve.model.schema_json import Json
 
 PLACE = "manifest/version/t1/head"
 
@@ -67,18 +68,14 @@ def test_a_huge_document_is_refused_before_it_is_parsed() -> None:
 
 ACCESSORS: dict[str, Callable[[Document], object]] = {
     "integer": lambda document: document.integer("x"),
-    "optional_integer": lambda document: document.optional_integer("x"),
     "text": lambda document: document.text("x"),
-    "optional_text": lambda document: document.optional_text("x"),
     "boolean": lambda document: document.boolean("x"),
     "texts": lambda document: document.texts("x"),
     "text_map": lambda document: document.text_map("x"),
 }
 FITTING: dict[str, tuple[Json, ...]] = {
     "integer": (0, 7, (1 << 63) - 1),
-    "optional_integer": (0, 7, None),
     "text": ("", "é"),
-    "optional_text": ("", "é", None),
     "boolean": (True, False),
     "texts": ([], ["a", "b"]),
     "text_map": ({}, {"a": "b"}),
@@ -121,11 +118,6 @@ def test_a_field_comes_back_as_it_was_written(name: str) -> None:
 def test_a_missing_field_is_corruption(name: str) -> None:
     with pytest.raises(Corruption):
         ACCESSORS[name](read(write_document(1, {})))
-
-
-@pytest.mark.parametrize("name", ["optional_integer", "optional_text"])
-def test_an_optional_field_may_be_missing(name: str) -> None:
-    assert ACCESSORS[name](read(write_document(1, {}))) is None
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 63])

@@ -10,6 +10,7 @@ from neve.model.plain_values import PlainValue
 from neve.model.predicate import ALWAYS_FALSE, ALWAYS_TRUE, Predicate, col
 from neve.model.pruning import ColumnFacts, Match, match
 from neve.model.schema import TableSchema
+from tests.unit.model.column_facts import facts_of
 
 COLUMNS: dict[str, pa.DataType] = {
     "n": pa.int32(),
@@ -232,7 +233,7 @@ def test_bounds_of_another_kind_say_nothing(predicate: Predicate, bound: str | b
 def test_facts_are_taken_from_a_column(
     array: "pa.Array[pa.Scalar[pa.DataType]]", expected: ColumnFacts
 ) -> None:
-    assert ColumnFacts.of_array(array) == expected
+    assert facts_of(array) == expected
 
 
 @pytest.mark.parametrize(

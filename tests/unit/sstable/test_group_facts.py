@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.model.pruning import ColumnFacts
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.sstable.data_file_footer import GroupFacts
+from tests.unit.model.column_facts import facts_of
 
 VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "bool": (pa.bool_(), [True, None, False]),
@@ -62,7 +62,7 @@ def test_facts_are_those_of_the_values(type_: pa.DataType, values: list[object])
 
     found = GroupFacts(metadata, schema).of(0, 2)
 
-    expected = ColumnFacts.of_array(array)
+    expected = facts_of(array)
     assert found is not None
     assert (found.lower, found.upper) == (expected.lower, expected.upper)
     assert (found.null_count, found.row_count) == (expected.null_count, expected.row_count)

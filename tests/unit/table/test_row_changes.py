@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.keys.arrays import Flags, key_objects
+from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import Flags
 from neve.model.schema import TableSchema
-from neve.table.row_changes import Changes, by_order, winners
+from neve.table.row_changes import RowChanges, by_order, winners
 from neve.table.row_order import Orders, RowOrder
 from tests.unit.table.ruled_schemas import a_schema, keys_of, ruled
 
@@ -60,7 +61,7 @@ def kept(
         found = pa.table({"lsn": pa.array([known.get(each, (None,))[0] for each in ids], "int64")})
         return order.of_rows(found), np.array([known.get(each, (0, False))[1] for each in ids])
 
-    changes = Changes(
+    changes = RowChanges(
         rows=rows,
         keys=keys_of(rows),
         deleted=gone,

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.engine.run_name import RunName
 from neve.errors import Corruption
 from neve.jobs.run import JobBase
 from neve.model.data_file import FileFormat
+from neve.table.file_writers import RunName
 from neve.table.partitions import Partition
 from neve.table.table_files import TableFiles
 from tests.unit.read.table_bench import NUMBERED, TableBench, numbered, schema_of

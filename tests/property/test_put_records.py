@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable
 from random import Random
+from uuid import UUID
 
 import pytest
 
 from neve.errors import NeveError
 from neve.model.write_batch import Change, DeleteRow, PutRow, WriteBatch
+from neve.storage.clock import SystemIds
 from neve.storage.memory_store import MemoryStore
 from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_changes, encode_put
-from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
 from neve.wal.put_records import PutRun
 from neve.wal.record_format import BLOCK_BYTES
 from neve.wal.replay import RecoveryMode, Replay
@@ -127,3 +129,62 @@ def test_plain_puts_are_read_a_block_at_a_time() -> None:
     # One record between two blocks is not whole.
     assert len(runs) <= 1_000 * 202 // BLOCK_BYTES + 1
     assert sum(len(run.keys) for run in runs) >= 1_000 - len(runs)
+
+
+@pytest.mark.parametrize("sync", list(SyncPolicy))
+def test_a_put_in_one_step_makes_the_bytes_of_an_append(sync: SyncPolicy) -> None:
+    for seed in range(20):
+        rng = Random(seed)
+        options = LogOptions(sync=sync, segment_bytes=1 << 16, preallocate=rng.random() < 0.5)
+        stores = MemoryStore(), MemoryStore()
+        logs = [same_log(store, options) for store in stores]
+        shown: tuple[list[Row], list[Row]] = ([], [])
+        taken = 0
+        for _ in range(rng.randrange(300)):
+            key = rng.randbytes(rng.choice((0, 8, 8, 8, 127, 128)))
+            value = rng.randbytes(rng.choice(LENGTHS) if rng.random() < 0.1 else rng.randrange(300))
+            version = rng.choice(VERSIONS) if rng.random() < 0.2 else 0
+            changes = encode_put(key, value, version)
+            row = PutRow(key, value)
+            logs[0].append(changes, lambda at: shown[0].append((at, row, version)))  # noqa: B023
+            put = logs[1].append_put(
+                key,
+                value,
+                version,
+                lambda at, *row: shown[1].append((at, PutRow(*row), version)),  # noqa: B023
+            )
+            taken += put > 0
+            if not put:
+                logs[1].append(changes, lambda at: shown[1].append((at, row, version)))  # noqa: B023
+            if rng.random() < 0.02:
+                for log in logs:
+                    log.rotate()
+
+        assert shown[0] == shown[1]
+        assert taken or len(shown[0]) < 10
+        assert len({log.durable_through for log in logs}) == 1
+        for log in logs:
+            log.close()
+        assert [stores[0].get(each.path).payload for each in logs_in(stores[0])] == [
+            stores[1].get(each.path).payload for each in logs_in(stores[1])
+        ]
+
+
+class SameIds(SystemIds):
+    """Ids that are drawn from a seed."""
+
+    def __init__(self) -> None:
+        self._rng = Random(1)
+
+    def uuid(self) -> UUID:
+        return UUID(int=self._rng.getrandbits(128))
+
+
+def same_log(store: MemoryStore, options: LogOptions) -> WriteAheadLog:
+    return WriteAheadLog(
+        LogPlace(logs=store, log_path=log_path),
+        next_log_number=1,
+        next_sequence=1,
+        options=options,
+        tools=LogTools(ids=SameIds()),
+    )

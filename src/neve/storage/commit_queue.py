@@ -116,10 +116,13 @@ class CommitQueue(Generic[Work]):
         self._pause = pause
         self._group_bytes_max = group_bytes_max
         self._make_latch = make_latch
-        self._lock = make_latch()
-        # guarded by _lock
+        self.lock = make_latch()
+        """While it is held and no one leads, nothing is committed: for work that is shorter than
+        passing the lead on."""
+        # guarded by lock
         self._waiting: deque[_Seat[Work]] = deque()
-        self._led = False
+        self.is_led = False
+        """Whether a thread has the lead; always in a forked child."""
         self._turn = 1
         # set in a forked child
         self._is_forked = False
@@ -127,7 +130,7 @@ class CommitQueue(Generic[Work]):
 
     def end_in_child(self) -> None:
         """Refuse everything: the leader and the waiting threads stayed in the parent."""
-        self._is_forked = True
+        self._is_forked = self.is_led = True
 
     def lead(self) -> int:
         """Take the lead if it is free; return a turn, not 0, to commit and pass on."""
@@ -135,11 +138,11 @@ class CommitQueue(Generic[Work]):
             raise forked()
         turn = 0
         try:
-            with self._lock:
-                if self._led:
+            with self.lock:
+                if self.is_led:
                     return 0
                 turn = self._turn
-                self._led = True
+                self.is_led = True
         except BaseException:
             if turn:
                 self.pass_on(turn)
@@ -148,7 +151,7 @@ class CommitQueue(Generic[Work]):
 
     def pass_on(self, turn: int) -> None:
         """Let the first waiting thread lead next; a second call for the same turn does nothing."""
-        with self._lock:
+        with self.lock:
             if turn != self._turn:
                 return
             turn += 1
@@ -158,7 +161,7 @@ class CommitQueue(Generic[Work]):
                 seat.turn = turn
                 seat.latch.release()
             else:
-                self._led = False
+                self.is_led = False
 
     def submit(self, work: Work) -> None:
         """Commit the work, perhaps in a group; raises what the commit of its group raised."""
@@ -202,11 +205,11 @@ class CommitQueue(Generic[Work]):
         latch.acquire()
         seat = _Seat(work, alone, latch)
         try:
-            with self._lock:
-                if not self._led:
+            with self.lock:
+                if not self.is_led:
                     # The lead became free in the meantime.
                     seat.turn = self._turn
-                    self._led = True
+                    self.is_led = True
                 self._waiting.append(seat)
             if not seat.turn:
                 latch.acquire()
@@ -221,7 +224,7 @@ class CommitQueue(Generic[Work]):
 
     def _give_up(self, seat: _Seat[Work]) -> None:
         """Leave the queue because of an interrupt; a commit in progress continues."""
-        with self._lock:
+        with self.lock:
             seat.has_left = True
             if seat in self._waiting:
                 self._waiting.remove(seat)
@@ -233,7 +236,7 @@ class CommitQueue(Generic[Work]):
         """Commit a group; if an interrupt comes before it begins, it stays in the queue."""
         if self._pause is not None and first.work is not None:
             self._pause()
-        with self._lock:
+        with self.lock:
             group = self._group_locked(first)
         work = [seat.work for seat in group if seat.work is not None]
         failure: BaseException | None = None
@@ -260,7 +263,7 @@ class CommitQueue(Generic[Work]):
     ) -> None:
         """Pass the lead on and have the group woken; a second call finishes what was left."""
         self._leave(first, group)
-        with self._lock:
+        with self.lock:
             if first.committed:
                 return
             before = first
@@ -277,7 +280,7 @@ class CommitQueue(Generic[Work]):
 
     def _leave(self, first: _Seat[Work], group: Sequence[_Seat[Work]]) -> None:
         """Take the group out of the queue and pass the lead on; a second call does nothing."""
-        with self._lock:
+        with self.lock:
             for seat in group:
                 if self._waiting and self._waiting[0] is seat:
                     self._waiting.popleft()

@@ -162,7 +162,7 @@ assert _FRAME.size == FRAME_BYTES
 VARINT_ONE_BYTE: Final = 0x80
 _new: Final = tuple.__new__  # a named tuple's own call costs twice as much
 # Rows of a table have few different lengths, and looking one up is faster than making it.
-_length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
+length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
 STAMPS: Final = 2
 BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX - 64
 """Maximum size of a batch's entries: the frame and the stamps take the rest of a record."""
@@ -237,7 +237,7 @@ def encode_put(key: bytes, value: bytes, schema_version: int) -> EncodedChanges:
     """Encode one row; the fast path for the most frequent batch."""
     if not 0 <= schema_version <= SCHEMA_VERSION_MAX:
         raise InvalidArgument(f"schema version {schema_version} is out of range")
-    entry = b"".join((b"\x01", _length_of(len(key)), key, _length_of(len(value)), value))
+    entry = b"".join((b"\x01", length_of(len(key)), key, length_of(len(value)), value))
     return _new(EncodedChanges, ((entry,), 1, 1, schema_version, len(entry)))
 
 

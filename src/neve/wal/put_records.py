@@ -6,9 +6,11 @@ below 128 (see `neve.wal.record_format` and `neve.wal.batch_codec`):
     crc u32, length u16 │ 05, log number u32 │ sequence u64 │ count u32, 20, version, 21 │
     durable u64 │ nonce u64, 01 │ key length u8, key │ value length varint, value
 
-They are read here without the steps that other records need, which take ten times as long. The rest
-is left to `SegmentReader` and `decode_batch`: anything else, and anything that is wrong.
+They are made and read here without the steps that other records need, which take several times as
+long. The rest is left to `frame_batch`, `SegmentReader` and `decode_batch`: anything else, and
+anything that is wrong.
 
+WAL-90  A put is framed to the same bytes here and by `frame_batch`.
 WAL-91  A run has the rows that reading record by record finds, with the same sequence numbers.
 WAL-92  A run ends before the first record that is not the next put of its log, under its schema.
 """
@@ -17,7 +19,7 @@ import struct
 from typing import Final, NamedTuple
 
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.wal.batch_codec import STAMPED_FRAME, STAMPS, VARINT_ONE_BYTE, Op
+from neve.wal.batch_codec import STAMPED_FRAME, STAMPS, VARINT_ONE_BYTE, Op, length_of
 from neve.wal.record_format import (
     RECYCLABLE_HEADER_BYTES,
     Dialect,
@@ -33,6 +35,30 @@ _FULL: Final = int(RecordType.RECYCLABLE_FULL)
 _STAMPS: Final = struct.Struct("<IBBB")
 _ONE_ENTRY: Final = (STAMPS + 1, Op.SCHEMA_VERSION, Op.DURABLE_THROUGH)
 _VERSION_AT: Final = 5
+# The frame, the stamps, the operation, and the length of the key.
+_FRAMED_PUT: Final = struct.Struct(f"{STAMPED_FRAME.format}BB").pack
+_COUNT: Final = STAMPS + 1
+
+
+def framed_put(
+    row: tuple[bytes, bytes, int], sequence: int, durable_through: int, nonce: int
+) -> bytes | None:
+    """Return the payload of a record that puts one row: its key, value and schema version.
+
+    None for one that needs other lengths.
+    """
+    key, value, schema_version = row
+    key_bytes = len(key)
+    if key_bytes >= VARINT_ONE_BYTE or schema_version >= VARINT_ONE_BYTE:
+        return None
+    return (
+        _FRAMED_PUT(
+            sequence, _COUNT, 0x20, schema_version, 0x21, durable_through, nonce, 0x01, key_bytes
+        )
+        + key
+        + length_of(len(value))
+        + value
+    )
 
 
 class PutRun(NamedTuple):

@@ -131,6 +131,16 @@ class ClosedLog:
     first_sequence: int | None
     """Where its rows begin; None without rows."""
 
+    @classmethod
+    def of(cls, log: LogFile, end_sequence: int) -> Self:
+        """Return a log that was replayed."""
+        return cls(
+            number=log.number,
+            path=log.path,
+            end_sequence=end_sequence,
+            first_sequence=log.first_sequence,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStretch:

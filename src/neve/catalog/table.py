@@ -208,13 +208,7 @@ class Table(Handle):
         that is missing, unknown, or of another type; then nothing is written.
         """
         table = self._open
-        engine = table.opened or table.engine
-        writer = engine.writer
-        prepared = writer.path.put(row)
-        if callable(prepared):
-            return engine.write(prepared)
-        # The most frequent write takes the shortest way.
-        return cast("int", writer.write(prepared))
+        return (table.opened or table.engine).put(row)
 
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the row of its key.

@@ -31,6 +31,7 @@ from neve.storage.table_paths import TablePaths
 from neve.table.row_order import RowOrder
 from neve.table.table_files import TableFiles
 from neve.table.table_view import TableView
+from neve.wal.batch_codec import LoggedBatch
 from neve.wal.replay import LogFile
 
 
@@ -126,11 +127,12 @@ class Follower:
             for logged in self._replay.read_on():
                 if not self._settle(apply):
                     return None
-                if logged.batch.transaction is not None:
-                    self._pending = logged
-                    continue
-                if any(type(change) is PartialRows for change in logged.batch.changes):
-                    return None
+                if isinstance(logged, LoggedBatch):
+                    if logged.transaction is not None:
+                        self._pending = logged
+                        continue
+                    if any(type(change) is PartialRows for change in logged.batch.changes):
+                        return None
                 apply(logged, from_sequence=self._sequence + 1)
                 self._sequence = logged.next_sequence - 1
             log = self._replay.last_log

@@ -15,7 +15,7 @@ ENGINE-W3  What could not be flushed stays in memory and in the log, and is trie
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -142,6 +142,22 @@ class LiveWriter:
             self._end(error)
             raise
         if self._buffer.is_full:
+            self._roll_full()
+        return sequence
+
+    def put(self, row: Mapping[str, object]) -> int:
+        """Write one row of a table without rules; returns its sequence number."""
+        path = self.path
+        key, value = path.encoded_row(row)
+        if self.backlog.pressure is not CALM or self._ended is not None or self._is_roll_due:
+            self._admit()
+        buffer = self._buffer
+        try:
+            sequence = buffer.put(key, value, path.schema_id)
+        except Fenced as error:
+            self._end(error)
+            raise
+        if buffer.is_full:
             self._roll_full()
         return sequence
 

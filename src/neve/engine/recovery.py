@@ -64,6 +64,7 @@ from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.durability import LogMark, MarkedLog
+from neve.wal.put_records import PutRun
 from neve.wal.replay import LogFile, Problem, RecoveryMode, Replay, ReplayReport
 
 logger = logging.getLogger(__name__)
@@ -300,7 +301,7 @@ def read_needed_logs(parts: TableParts) -> ReplayReport:
         if head.dropped:
             return ReplayReport()
         replay, _, _ = replay_logs(parts, head, mode=RecoveryMode.TOLERATE_TORN_TAIL)
-        for _ in replay:
+        for _ in replay.runs():
             pass
         return replay.report
 
@@ -331,7 +332,7 @@ def recover(
     prepared = PreparedParts(parts)
     pending: LoggedBatch | None = None
     dropped_through = 0
-    for logged in replay:
+    for logged in replay.runs():
         if pending is not None:
             # The writer went on, so the decision of the one before is known.
             if prepared.is_decided(pending):
@@ -339,13 +340,13 @@ def recover(
             else:
                 dropped_through = pending.next_sequence - 1
             pending = None
-        if logged.batch.transaction is not None and logged.next_sequence > first:
+        if isinstance(logged, LoggedBatch) and logged.transaction and logged.next_sequence > first:
             if by_log and not prepared.is_decided(logged):
                 pending = logged
                 continue
             if not by_log and not prepared.settle(logged):
                 continue
-        ruling = _ruling_context(context, logged.batch.schema_version)
+        ruling = _ruling_context(context, logged.schema_version)
         is_next = by_log and log not in {None, replay.last_log}
         if is_next or ruling.schema.rules != view.context.schema.rules:
             view = _with_memtable(view, ruling, max(logged.sequence, first))
@@ -443,9 +444,14 @@ class BatchApply:
         self._is_ordered = bool(schema.rules.order_by)
         self._all_columns = all_columns(schema)
 
-    def __call__(self, logged: LoggedBatch, *, from_sequence: int) -> None:
+    def __call__(self, logged: LoggedBatch | PutRun, *, from_sequence: int) -> None:
         """Apply the rows of a batch that are not in data files yet."""
         memtable = self._view.memtables[0]
+        if isinstance(logged, PutRun):
+            run = logged.needed(from_sequence)
+            if run.keys:
+                self._put_run(memtable, run)
+            return
         sequence = int(logged.sequence)
         changes = logged.batch.changes
         if len(changes) == 1 and type(put := changes[0]) is PutRow and not self._folds:
@@ -463,6 +469,13 @@ class BatchApply:
                 if is_copied and isinstance(change, UpsertRows):
                     self._note_copies(memtable, sequence, change, changes[0])
             sequence += change.row_count
+
+    def _put_run(self, memtable: Memtable, run: PutRun) -> None:
+        if not self._folds:
+            memtable.put_run(run.sequence, run.keys, run.values)
+            return
+        for sequence, row in enumerate(zip(run.keys, run.values, strict=True), run.sequence):
+            self._apply(memtable, sequence, PutRow(*row), 0, run.schema_version)
 
     def _apply(
         self, memtable: Memtable, sequence: int, change: Change, skipped: int, schema_id: int

@@ -83,6 +83,7 @@ class RuledPath(WritePath):
         self._current = current
         self._files = files
         self.order = RowOrder.of(context.schema)
+        self.is_plain = False
         self.put = self._put
         self.upsert = self._upsert
         self.delete = self._delete

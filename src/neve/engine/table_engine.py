@@ -12,7 +12,7 @@ ENGINE-5  A reader that finds a file missing tries once more on the newest Versi
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final, TypeVar
@@ -290,6 +290,14 @@ class TableEngine:
         return self.write(decide)
 
     # Writing
+
+    def put(self, row: Mapping[str, object]) -> int:
+        """Write one row; return its sequence number."""
+        writer = self._writer
+        if writer is None or self._closed is not None:
+            writer = self.writer
+        path = writer.path
+        return writer.put(row) if path.is_plain else self.write(path.put(row))
 
     def write(self, write: PreparedWrite | Decide) -> int:
         """Write changes that the writer's path prepared; return the last sequence number."""

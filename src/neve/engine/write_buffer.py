@@ -18,12 +18,12 @@ from threading import Lock
 from typing import Final
 
 from neve.engine.snapshot import CurrentView
-from neve.engine.write_path import Decide, Decided, PreparedWrite
+from neve.engine.write_path import Decide, Decided, PreparedRow, PreparedWrite
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import WalSegmentRef, joined_segments
 from neve.table.table_context import TableContext
 from neve.wal.append_outcome import NOT_YET, NotYet, Unapplied
-from neve.wal.batch_codec import EncodedChanges
+from neve.wal.batch_codec import EncodedChanges, encode_put
 from neve.wal.write_ahead_log import WriteAheadLog
 
 _LOGS_MIN: Final = 8
@@ -75,31 +75,48 @@ class WriteBuffer:
         A function is called when every earlier write is visible, or for `Decided` every one of its
         keys. It returns the write, or None to write nothing; no other write comes between.
         """
-        made: PreparedWrite | None
-        changes: EncodedChanges | Callable[[], EncodedChanges | None]
-        if callable(write):
-            if isinstance(write, Decided):
-                decision = _GroupDecision(write, self.apply)
-                self.log.append_decided(decision)
-                return decision.last
-
-            def decide() -> EncodedChanges | None:
-                nonlocal made
-                made = write()
-                return None if made is None else made.changes
-
-            made, changes = None, decide
-        else:
-            made, changes = write, write.changes
+        if isinstance(write, Decided):
+            decision = _GroupDecision(write, self.apply)
+            self.log.append_decided(decision)
+            return decision.last
+        made: PreparedWrite | None = None
         last: int | None = None
+
+        def decide() -> EncodedChanges | None:
+            nonlocal made
+            assert callable(write)
+            made = write()
+            return None if made is None else made.changes
 
         def apply(sequence: int) -> None:
             nonlocal last
             assert made is not None
             last = self.apply(made, sequence)
 
-        self.log.append(changes, apply, made)
+        if callable(write):
+            self.log.append_alone(decide, apply)
+        else:
+            made = write
+            self.log.append(made.changes, apply, made)
         return last
+
+    def put(self, key: bytes, value: bytes, schema_id: int) -> int:
+        """Log and apply one row; returns its sequence number.
+
+        It takes the path of `write`, in one step where nothing else is being written.
+        """
+        sequence = self.log.append_put(key, value, schema_id, self._show)
+        if sequence:
+            return sequence
+        last = self.write(PreparedRow(encode_put(key, value, schema_id), key, value))
+        assert last is not None, "a row was written"
+        return last
+
+    def _show(self, sequence: int, key: bytes, value: bytes) -> None:
+        active = self._active
+        active.put(sequence, key, value)
+        self._current.sequence = sequence
+        self.is_full = active.byte_count >= self._memtable_bytes
 
     def apply(self, write: PreparedWrite, sequence: int) -> int:
         """Make a logged write visible; only in the order of the log. Return its last sequence."""

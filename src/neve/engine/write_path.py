@@ -120,7 +120,9 @@ class WritePath:
     def __init__(self, context: TableContext, spec: PartitionSpec) -> None:
         self.context = context
         self.spec = spec
-        self._schema_id = context.schema.schema_id
+        self.schema_id = context.schema.schema_id
+        self.is_plain = True
+        """Whether a row is written without a look at what is there."""
         self._encode = context.codec.encode
         self._encode_key = context.encoder.encode
         self._key_names = context.encoder.names
@@ -148,6 +150,11 @@ class WritePath:
 
     def checked_row(self, row: Mapping[str, object]) -> PreparedRow:
         """Prepare one row."""
+        key, value = self.encoded_row(row)
+        return _new(PreparedRow, (encode_put(key, value, self.schema_id), key, value))
+
+    def encoded_row(self, row: Mapping[str, object]) -> tuple[bytes, bytes]:
+        """Return the key and the value of a row that passed every check."""
         value = self._encode(row)
         try:
             if self._key_name is not None:
@@ -162,8 +169,7 @@ class WritePath:
             key = self._encode_key([decoded[name] for name in self._key_names])
         if self._is_partitioned:
             self.check_partition(self.context.codec.decode_many([value]))
-        changes = encode_put(key, value, self._schema_id)
-        return _new(PreparedRow, (changes, key, value))
+        return key, value
 
     def checked_rows(self, rows: object) -> Iterator[PreparedBatch]:
         """Prepare rows; checks all that are in memory before it yields the first batch."""
@@ -258,7 +264,7 @@ class WritePath:
 
     def encoded(self, changes: Sequence[Change]) -> EncodedChanges:
         """Return changes under this schema as the log takes them."""
-        return encode_changes(WriteBatch(tuple(changes), self._schema_id))
+        return encode_changes(WriteBatch(tuple(changes), self.schema_id))
 
 
 def key_batch(keys: object, context: TableContext) -> pa.RecordBatch:

@@ -176,6 +176,28 @@ class Memtable:
         self._accepted = sequence
         self._view = None
 
+    def put_run(self, first_sequence: int, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Apply encoded rows as `put` does; row i has sequence `first_sequence + i`."""
+        if first_sequence <= self._accepted or self.is_frozen:
+            self._refuse(first_sequence)
+        rows, overwritten = self._rows, self._overwritten
+        known = len(overwritten)
+        # A loop over the rows: each is one entry of the dict.
+        for sequence, (key, value) in enumerate(zip(keys, values, strict=True), first_sequence):
+            before = rows.get(key)
+            if before is not None:
+                overwritten.append(key)
+            rows[key] = (sequence, value, before)
+        added = len(overwritten) - known
+        self.byte_count += (
+            sum(map(len, keys))
+            + sum(map(len, values))
+            + (len(keys) - added) * _NEW_KEY_BYTES
+            + added * _OVERWRITE_BYTES
+        )
+        self._accepted = first_sequence + len(keys) - 1
+        self._view = None
+
     def delete(self, sequence: int, key: bytes) -> None:
         """Apply the delete of one key."""
         if sequence <= self._accepted or self.is_frozen:

@@ -5,7 +5,9 @@ Steps of an append:
 1. A thread that finds no leader leads, with only its own work; the others sleep in the queue.
 2. A leader from the queue takes a group from its front, itself first. It commits outside the lock,
    so that the queue fills again in the meantime.
-3. It wakes the first thread that still waits to lead next, and its followers with their outcome.
+3. It wakes the first thread that still waits to lead next, and the first of its followers. Each
+   follower finds its outcome and wakes the one after it: so they do not all compete for the
+   interpreter, with each other and with the next leader.
 
 A commit may return a function that finishes it. Then the lead is passed on first: the next group
 begins while the last one is finished. The commit keeps the order of what is finished.
@@ -14,15 +16,17 @@ With a pause, every leader waits a moment before it takes its group, so that mor
 STORAGE-13  At most one group, or one lone action, is being committed at any time; finishing is not
             part of it.
 STORAGE-14  Groups and lone actions are committed in the order in which they joined.
-STORAGE-15  Every thread that joined is woken exactly once, even when its leader fails. One whose
-            wait is interrupted leaves the queue, and passes the lead on if it was the next leader.
-            Wherever an interrupt comes, the lock is freed and the lead is not lost.
+STORAGE-15  Every thread that joined is woken, even when its leader fails. One whose wait is
+            interrupted leaves the queue, passes the lead on if it was the next leader, and wakes
+            the one after it if there is one. Wherever an interrupt comes, the lock is freed and the
+            lead is not lost.
 STORAGE-16  A queue belongs to the process that created it: in a forked child, whose other threads
             are gone, it refuses work.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
@@ -70,7 +74,16 @@ class Latch(Protocol):
 class _Seat(Generic[Work]):
     """One thread's place in the queue."""
 
-    __slots__ = ("alone", "committed", "failure", "latch", "turn", "work")
+    __slots__ = (
+        "alone",
+        "committed",
+        "failure",
+        "following",
+        "has_left",
+        "latch",
+        "turn",
+        "work",
+    )
 
     def __init__(
         self, work: Work | None, alone: Callable[[], None] | None, latch: Latch, /
@@ -82,6 +95,9 @@ class _Seat(Generic[Work]):
         # Its turn, once it leads.
         self.turn = 0
         self.failure: BaseException | None = None
+        # Whom it wakes, once it is committed.
+        self.following: _Seat[Work] | None = None
+        self.has_left = False
 
 
 class CommitQueue(Generic[Work]):
@@ -100,10 +116,13 @@ class CommitQueue(Generic[Work]):
         self._pause = pause
         self._group_bytes_max = group_bytes_max
         self._make_latch = make_latch
-        self._lock = make_latch()
-        # guarded by _lock
+        self.lock = make_latch()
+        """While it is held and no one leads, nothing is committed: for work that is shorter than
+        passing the lead on."""
+        # guarded by lock
         self._waiting: deque[_Seat[Work]] = deque()
-        self._led = False
+        self.is_led = False
+        """Whether a thread has the lead; always in a forked child."""
         self._turn = 1
         # set in a forked child
         self._is_forked = False
@@ -111,7 +130,7 @@ class CommitQueue(Generic[Work]):
 
     def end_in_child(self) -> None:
         """Refuse everything: the leader and the waiting threads stayed in the parent."""
-        self._is_forked = True
+        self._is_forked = self.is_led = True
 
     def lead(self) -> int:
         """Take the lead if it is free; return a turn, not 0, to commit and pass on."""
@@ -119,11 +138,11 @@ class CommitQueue(Generic[Work]):
             raise forked()
         turn = 0
         try:
-            with self._lock:
-                if self._led:
+            with self.lock:
+                if self.is_led:
                     return 0
                 turn = self._turn
-                self._led = True
+                self.is_led = True
         except BaseException:
             if turn:
                 self.pass_on(turn)
@@ -132,7 +151,7 @@ class CommitQueue(Generic[Work]):
 
     def pass_on(self, turn: int) -> None:
         """Let the first waiting thread lead next; a second call for the same turn does nothing."""
-        with self._lock:
+        with self.lock:
             if turn != self._turn:
                 return
             turn += 1
@@ -142,7 +161,7 @@ class CommitQueue(Generic[Work]):
                 seat.turn = turn
                 seat.latch.release()
             else:
-                self._led = False
+                self.is_led = False
 
     def submit(self, work: Work) -> None:
         """Commit the work, perhaps in a group; raises what the commit of its group raised."""
@@ -186,16 +205,17 @@ class CommitQueue(Generic[Work]):
         latch.acquire()
         seat = _Seat(work, alone, latch)
         try:
-            with self._lock:
-                if not self._led:
+            with self.lock:
+                if not self.is_led:
                     # The lead became free in the meantime.
                     seat.turn = self._turn
-                    self._led = True
+                    self.is_led = True
                 self._waiting.append(seat)
             if not seat.turn:
                 latch.acquire()
             if not seat.committed:
                 self._lead(seat)
+            _wake_following(seat)
         except BaseException:
             self._give_up(seat)
             raise
@@ -204,17 +224,19 @@ class CommitQueue(Generic[Work]):
 
     def _give_up(self, seat: _Seat[Work]) -> None:
         """Leave the queue because of an interrupt; a commit in progress continues."""
-        with self._lock:
+        with self.lock:
+            seat.has_left = True
             if seat in self._waiting:
                 self._waiting.remove(seat)
         if seat.turn:
             self.pass_on(seat.turn)
+        _wake_following(seat)
 
     def _lead(self, first: _Seat[Work]) -> None:
         """Commit a group; if an interrupt comes before it begins, it stays in the queue."""
         if self._pause is not None and first.work is not None:
             self._pause()
-        with self._lock:
+        with self.lock:
             group = self._group_locked(first)
         work = [seat.work for seat in group if seat.work is not None]
         failure: BaseException | None = None
@@ -239,20 +261,26 @@ class CommitQueue(Generic[Work]):
     def _settle(
         self, first: _Seat[Work], group: Sequence[_Seat[Work]], failure: BaseException | None
     ) -> None:
-        """Pass the lead on and wake the group; a second call finishes what an interrupt left."""
+        """Pass the lead on and have the group woken; a second call finishes what was left."""
         self._leave(first, group)
-        for seat in group:
-            if seat.committed:
-                continue
-            # An interrupt concerns only the leader; followers find the outcome in their work.
-            if seat is first or isinstance(failure, Exception):
-                seat.failure = failure
-            seat.committed = True
-            seat.latch.release()
+        with self.lock:
+            if first.committed:
+                return
+            before = first
+            for seat in group:
+                # An interrupt concerns only the leader; followers find the outcome in their work.
+                if seat is first or isinstance(failure, Exception):
+                    seat.failure = failure
+                if seat is not first and not seat.has_left:
+                    before.following = seat
+                    before = seat
+            # From the last to the first: an interrupt in between leaves the first to do it again.
+            for seat in reversed(group):
+                seat.committed = True
 
     def _leave(self, first: _Seat[Work], group: Sequence[_Seat[Work]]) -> None:
         """Take the group out of the queue and pass the lead on; a second call does nothing."""
-        with self._lock:
+        with self.lock:
             for seat in group:
                 if self._waiting and self._waiting[0] is seat:
                     self._waiting.popleft()
@@ -270,3 +298,13 @@ class CommitQueue(Generic[Work]):
             byte_count += seat.work.byte_count
             group.append(seat)
         return group
+
+
+def _wake_following(seat: _Seat[Work]) -> None:
+    """Wake the one after this; a second call, after an interrupt of the first, does no harm."""
+    following = seat.following
+    if following is not None and seat.committed:
+        # Its latch is used once: to free it twice wakes no one else.
+        with suppress(RuntimeError):
+            following.latch.release()
+        seat.following = None

@@ -90,6 +90,13 @@ class Disk(Protocol):
         """Write the pieces in order; return how many bytes were written, maybe fewer than given."""
         ...
 
+    def write_durably(self, handle: int, piece: bytes, offset: int) -> int:
+        """Write as `write` does, and make these bytes durable, with what is needed to find them.
+
+        Other bytes of the file may stay as they are. When it fails, any of it may have happened.
+        """
+        ...
+
     def allocate(self, handle: int, length: int) -> None:
         """Make the file at least `length` bytes long, and reserve the space."""
         ...

@@ -73,6 +73,7 @@ _POISONED: Final = "an earlier append or sync failed, so what is on disk is unkn
 _CLOSED: Final = "it was closed"
 
 _Write = Callable[[int, Sequence[bytes | memoryview], int], int]
+_WriteDurably = Callable[[int, bytes, int], int]
 _Sync = Callable[[int], None]
 
 
@@ -87,6 +88,7 @@ class LocalAppendFile:
         "_refusal",
         "_sync",
         "_write",
+        "_write_durably",
         "position",
     )
 
@@ -99,6 +101,7 @@ class LocalAppendFile:
         self.position = 0
         self._refusal: str | None = None
         self._write: _Write = disk.write
+        self._write_durably: _WriteDurably = disk.write_durably
         self._sync: _Sync = disk.sync
 
     @property
@@ -118,6 +121,26 @@ class LocalAppendFile:
         except OSError as error:
             self.position = position
             raise self._failed_append(error, begun=error.errno not in _TOOK_NOTHING) from error
+        except NeveError:
+            self.position = position
+            raise
+
+    def append_durably(self, piece: bytes) -> None:
+        """Write a piece at the end and make it durable; a failure poisons the file.
+
+        Everything before it is durable already.
+        """
+        position = self.position
+        expected = len(piece)
+        self.position = position + expected
+        try:
+            written = self._write_durably(self._handle, piece, position)
+            if written != expected:
+                self._append_rest((piece,), position, written)
+                self._sync(self._handle)
+        except OSError as error:
+            self.position = position
+            raise self._failed_append(error, begun=True) from error
         except NeveError:
             self.position = position
             raise
@@ -173,7 +196,7 @@ class LocalAppendFile:
 
     def _refuse_from_now_on(self, why: str) -> None:
         self._refusal = why
-        self._write = self._sync = self._refuse
+        self._write = self._write_durably = self._sync = self._refuse
 
     def _refuse(self, *_given: object) -> NoReturn:
         raise Closed(

@@ -296,6 +296,15 @@ class LogStore(ObjectStore, AppendFiles, Protocol):
 
 
 @runtime_checkable
+class AppendsDurably(Protocol):
+    """An append file that can write and sync in one call."""
+
+    def append_durably(self, piece: bytes) -> None:
+        """Write a piece at the end and make it durable; everything before it is so already."""
+        ...
+
+
+@runtime_checkable
 class SyncsAhead(Protocol):
     """An append file whose next sync can begin before the last one has returned."""
 

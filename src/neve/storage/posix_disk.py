@@ -8,13 +8,14 @@ parent's death, and its writes would mix with the parent's. So the child replace
 for writing with a read-only one of the null device: the lock belongs to the parent alone, and a
 write fails with EBADF.
 
-Systems differ in four calls. Each PosixDisk decides once, when it is created:
+Systems differ in five calls. Each PosixDisk decides once, when it is created:
 
     call of the disk    Linux               macOS               where neither exists
     sync                fdatasync           F_FULLFSYNC         fsync
     sync_directory      fsync               F_FULLFSYNC         fsync
     allocate            posix_fallocate     ftruncate           ftruncate
     write of pieces     pwritev             pwritev             pwrite of the joined pieces
+    write_durably       pwritev, RWF_DSYNC  write, then sync    write, then sync
 
 On macOS `fsync` only sends the bytes to the drive, which may keep them in its cache and reorder
 them; F_FULLFSYNC makes the drive write them out. A file system without F_FULLFSYNC (a network
@@ -52,6 +53,8 @@ _DIRECTORY_MODE: Final = 0o700
 # ENOTSUP and EOPNOTSUPP are one number on Linux and two on macOS.
 _CANNOT_ALLOCATE: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 _CANNOT_FLUSH_DRIVE: Final = _CANNOT_ALLOCATE | {errno.ENOTTY}
+# Kernels and file systems without RWF_DSYNC refuse it before they write.
+_CANNOT_WRITE_DURABLY: Final = _CANNOT_ALLOCATE | {errno.ENOSYS}
 
 # Handles open for writing in this process. A plain dict: each change is one step under the
 # interpreter's lock, and a mutex could be held by another thread at the moment of the fork.
@@ -127,6 +130,9 @@ class PosixDisk:
         self._write_pieces: Callable[[int, Sequence[bytes | memoryview], int], int] = getattr(
             os, "pwritev", _write_joined
         )
+        # Where a flush of the drive needs its own call, no flag of a write does it.
+        has_flag = flush is None and hasattr(os, "pwritev")
+        self._durably: int | None = getattr(os, "RWF_DSYNC", None) if has_flag else None
 
     def make_directory(self, path: str) -> None:
         """Make one directory, for its owner only."""
@@ -171,6 +177,19 @@ class PosixDisk:
             return 0
         taken = pieces if count <= PIECES_MAX else pieces[:PIECES_MAX]
         return self._write_pieces(handle, taken, offset)
+
+    def write_durably(self, handle: int, piece: bytes, offset: int) -> int:
+        """Write at an offset and flush these bytes; if the system cannot, flush the file."""
+        if self._durably is not None:
+            try:
+                return os.pwritev(handle, (piece,), offset, self._durably)
+            except OSError as error:
+                if error.errno not in _CANNOT_WRITE_DURABLY:
+                    raise
+                self._durably = None
+        written = os.pwrite(handle, piece, offset)
+        self._sync(handle)
+        return written
 
     def allocate(self, handle: int, length: int) -> None:
         """Reserve space; if the system or the file system cannot, only the size grows."""

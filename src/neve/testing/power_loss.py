@@ -83,6 +83,17 @@ class SimulatedFile:
             effect.apply(self.durable)
         self.unsynced.clear()
 
+    def sync_only(self, written: Written) -> None:
+        """Make the bytes of one write durable, and the size of the file."""
+        for effect in self.unsynced:
+            if effect is written or isinstance(effect, Resized):
+                effect.apply(self.durable)
+        self.unsynced = [
+            effect
+            for effect in self.unsynced
+            if effect is not written and not isinstance(effect, Resized)
+        ]
+
     def lose_unsynced(self) -> None:
         """Lose what was not synced, although processes still see it: a sync failed.
 

@@ -165,6 +165,16 @@ class SimulatedDisk:
                 self._change(handle, Written(offset, payload))
             return len(payload)
 
+    def write_durably(self, handle: int, piece: bytes, offset: int) -> int:
+        """Write at an offset and make these bytes durable, but no other ones."""
+        effect = Written(offset, piece)
+        with self._called(CallKind.WRITE, self._path(handle), offset, len(piece)):
+            self._change(handle, effect)
+        with self._called(CallKind.SYNC, self._path(handle)) as is_left_out:
+            if not is_left_out:
+                self._file(handle).sync_only(effect)
+        return len(piece)
+
     def allocate(self, handle: int, length: int) -> None:
         """Lengthen a file."""
         with self._called(CallKind.ALLOCATE, self._path(handle), length):

@@ -9,11 +9,17 @@ from enum import Enum
 from threading import Event
 from typing import Final, Protocol, TypeAlias
 
-from neve.errors import OutcomeUnknown, Unavailable
+from neve.errors import Closed, Fenced, NeveError, OutcomeUnknown, Unavailable
 from neve.wal.batch_codec import BATCH_BYTES_MAX, EncodedChanges, too_large
 
 Apply = Callable[[int], None]
 """Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
+
+DecideChanges = Callable[[], EncodedChanges | None]
+"""Returns the batch to log, once every batch before it is applied; None logs nothing."""
+
+ApplyPut = Callable[[int, bytes, bytes], None]
+"""Called with a row's sequence number, key and value, in sequence order, once it may be seen."""
 
 Batches: TypeAlias = Sequence[tuple[EncodedChanges, Apply | None]]
 """Batches of one group, in order."""
@@ -183,6 +189,33 @@ def outcome_unknown(
     )
     unknown.__cause__ = error
     return unknown
+
+
+def store_failure(
+    group: Sequence[PendingAppend],
+    error: BaseException,
+    first: int | None,
+    unusable: Closed | None,
+    *,
+    path: str,
+) -> None:
+    """Store in each batch of a group why it failed.
+
+    `first` is the group's first sequence number, if a byte may have been written; `unusable` why
+    the log takes nothing any more.
+    """
+    cause = (error.__cause__ or error) if isinstance(error, OutcomeUnknown) else error
+    for work in group:
+        if isinstance(error, Fenced):
+            work.failure = error
+        elif first is not None:
+            rows = work.changes.row_count
+            work.failure = outcome_unknown(cause, first, rows, path=path)
+            first += rows
+        elif isinstance(error, NeveError):
+            work.failure = error
+        else:
+            work.failure = unusable or interrupted_before_writing()
 
 
 def interrupted_before_writing() -> Unavailable:

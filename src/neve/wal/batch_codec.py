@@ -152,18 +152,18 @@ LOG_FORMAT: Final = 2  # on disk: never change, only add
 _FORMAT_WITHOUT_OWNER: Final = 1
 
 _FRAME: Final = struct.Struct("<QI")
-_STAMPED_FRAME: Final = struct.Struct("<QIBBBQQ")
+STAMPED_FRAME: Final = struct.Struct("<QIBBBQQ")
 _STAMP: Final = struct.Struct("<QQ")
 _LOG_START: Final = struct.Struct("<BBQ16sQQ")
 _LOG_OWNER: Final = struct.Struct("<16sQQ")
 FRAME_BYTES: Final = 12  # on disk: never change
 assert _FRAME.size == FRAME_BYTES
 
-_VARINT_ONE_BYTE: Final = 0x80
+VARINT_ONE_BYTE: Final = 0x80
 _new: Final = tuple.__new__  # a named tuple's own call costs twice as much
 # Rows of a table have few different lengths, and looking one up is faster than making it.
-_length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
-_STAMPS: Final = 2
+length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
+STAMPS: Final = 2
 BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX - 64
 """Maximum size of a batch's entries: the frame and the stamps take the rest of a record."""
 _NO_ROW_BEFORE: Final = b"\x00"
@@ -222,12 +222,22 @@ class LoggedBatch(NamedTuple):
     log_start: LogStart | None
     log_end: bool
 
+    @property
+    def schema_version(self) -> int:
+        """The schema its rows were written with."""
+        return self.batch.schema_version
+
+    @property
+    def transaction(self) -> str | None:
+        """The transaction over several tables that it is a part of, if it is one."""
+        return self.batch.transaction
+
 
 def encode_put(key: bytes, value: bytes, schema_version: int) -> EncodedChanges:
     """Encode one row; the fast path for the most frequent batch."""
     if not 0 <= schema_version <= SCHEMA_VERSION_MAX:
         raise InvalidArgument(f"schema version {schema_version} is out of range")
-    entry = b"".join((b"\x01", _length_of(len(key)), key, _length_of(len(value)), value))
+    entry = b"".join((b"\x01", length_of(len(key)), key, length_of(len(value)), value))
     return _new(EncodedChanges, ((entry,), 1, 1, schema_version, len(entry)))
 
 
@@ -270,9 +280,9 @@ def frame_batch(
     if nonce is None:
         return (_FRAME.pack(sequence, changes.entry_count), *changes.pieces)
     version = changes.schema_version
-    count = changes.entry_count + _STAMPS
-    if version < _VARINT_ONE_BYTE:
-        frame = _STAMPED_FRAME.pack(sequence, count, 0x20, version, 0x21, durable_through, nonce)
+    count = changes.entry_count + STAMPS
+    if version < VARINT_ONE_BYTE:
+        frame = STAMPED_FRAME.pack(sequence, count, 0x20, version, 0x21, durable_through, nonce)
     else:
         frame = b"".join(
             (
@@ -385,21 +395,21 @@ def _encode_rows(head: bytes, rows: pa.RecordBatch) -> Sequence[bytes | memoryvi
 def _decode_single_put(payload: bytes) -> LoggedBatch | None:
     """Read a batch of one short row, the most frequent kind; None for any other."""
     length = len(payload)
-    if length < _STAMPED_FRAME.size + 3:
+    if length < STAMPED_FRAME.size + 3:
         return None
-    sequence, count, first, version, second, durable_through, nonce = _STAMPED_FRAME.unpack_from(
+    sequence, count, first, version, second, durable_through, nonce = STAMPED_FRAME.unpack_from(
         payload
     )
-    key_at = _STAMPED_FRAME.size + 2
+    key_at = STAMPED_FRAME.size + 2
     if (
-        count != _STAMPS + 1
+        count != STAMPS + 1
         or first != Op.SCHEMA_VERSION
         or second != Op.DURABLE_THROUGH
         or payload[key_at - 2] != Op.PUT
-        or version >= _VARINT_ONE_BYTE
-        or (key_bytes := payload[key_at - 1]) >= _VARINT_ONE_BYTE
+        or version >= VARINT_ONE_BYTE
+        or (key_bytes := payload[key_at - 1]) >= VARINT_ONE_BYTE
         or (value_at := key_at + key_bytes + 1) > length
-        or payload[value_at - 1] >= _VARINT_ONE_BYTE
+        or payload[value_at - 1] >= VARINT_ONE_BYTE
         or value_at + payload[value_at - 1] != length
         or sequence >= SEQUENCE_MAX
     ):
@@ -445,14 +455,14 @@ class _EntryReader:
         self.transaction: str | None = None
         self.log_start: LogStart | None = None
         self.log_end = False
-        if len(payload) >= _STAMPED_FRAME.size and _STAMPED_PREFIX(
+        if len(payload) >= STAMPED_FRAME.size and _STAMPED_PREFIX(
             payload[FRAME_BYTES : FRAME_BYTES + 3]
         ):
             _, _, _, self.schema_version, _, self.durable_through, self.nonce = (
-                _STAMPED_FRAME.unpack_from(payload)
+                STAMPED_FRAME.unpack_from(payload)
             )
-            self.position = _STAMPED_FRAME.size
-            self.entry_count = _STAMPS
+            self.position = STAMPED_FRAME.size
+            self.entry_count = STAMPS
         else:
             self.schema_version = 0
             self.durable_through = 0
@@ -531,7 +541,7 @@ class _EntryReader:
     def _take_prefixed(self) -> bytes:
         payload = self.payload
         position = self.position
-        if position < len(payload) and (length := payload[position]) < _VARINT_ONE_BYTE:
+        if position < len(payload) and (length := payload[position]) < VARINT_ONE_BYTE:
             end = position + 1 + length
             if end <= len(payload):
                 self.position = end

@@ -172,6 +172,31 @@ class LogMark:
         return None if self.is_closed else f"rows from {due:,} on may be missing"
 
 
+class MarkWriter:
+    """Writes the mark of the logs of one writer; for one thread at a time."""
+
+    def __init__(self, store: ObjectStore, owner: LogOwner, *, first_log: int) -> None:
+        self._store = store
+        self._owner = owner
+        self._owned_from = first_log if owner.owned_from is None else owner.owned_from
+        self._tag: str | None = None
+
+    def write(self, log_number: int, *, rows: range, nonce: int, is_closed: bool) -> None:
+        """Say how far a log is durable: its rows, by sequence number."""
+        mark = LogMark(
+            table=self._owner.table,
+            epoch=self._owner.epoch,
+            log_number=log_number,
+            first_sequence=rows.start,
+            next_sequence=rows.stop,
+            nonce=nonce,
+            owned_from=self._owned_from,
+            is_closed=is_closed,
+        )
+        tag, self._tag = self._tag, None  # not known when this fails
+        self._tag = mark.write(self._store, self._owner.mark_path, tag=tag)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedLog:
     """The mark of a table, and the path of the log it names."""

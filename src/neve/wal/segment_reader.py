@@ -4,6 +4,7 @@ The reader does not decide what damage means: recovery does. It reports what it 
 how many bytes could not be read, and continues where LevelDB and RocksDB continue.
 
     Record      a whole logical record
+    PutRun      several whole records of one put each, for a caller that asks for them
     Damage      bytes that are not a record; three kinds are what a crash leaves at the tail
     Stale       a record of an earlier log in a recycled file
     SegmentEnd  always last: where the readable part ends
@@ -17,12 +18,13 @@ WAL-63  A fragment without its beginning, or a record without its end, is droppe
 WAL-64  Memory is bounded by one read of the file and one logical record.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from neve.errors import LimitExceeded, Unavailable
+from neve.wal.put_records import PutReader, PutRun
 from neve.wal.record_format import (
     BLOCK_BYTES,
     HEADER,
@@ -164,16 +166,32 @@ class SegmentReader:
         self._start_offset = start_offset
         self._passes_unread = passes_unread
         self._ends_at_zeros = ends_at_zeros
+        self._puts: PutReader | None = None
+        self._is_between = True  # whether the next record may be a whole one
         self._seeds: dict[int, int] = {}
         self._extend = checksum_extender(Dialect.CRC32C)
         self._end_offset = start_offset
 
     def __iter__(self) -> Iterator[Event]:
         """Yield every event in file order; the last one is the SegmentEnd."""
+        return cast("Iterator[Event]", self._events(self.physical_records()))
+
+    def with_runs(self, puts: PutReader) -> Iterator[Event | PutRun]:
+        """Yield every event, but puts that follow each other as one.
+
+        A record begins at the offset that the reader begins at.
+        """
+        self._puts = puts
+        return self._events(self._physical_events())
+
+    def _events(self, items: Iterable[PhysicalEvent | PutRun]) -> Iterator[Event | PutRun]:
         assembly = _Assembly()
         resyncing = self._start_offset > 0
-        for item in self.physical_records():
-            if not isinstance(item, Fragment):
+        for item in items:
+            if isinstance(item, PutRun):
+                resyncing = False
+                yield item
+            elif not isinstance(item, Fragment):
                 yield from assembly.interrupt(item)
             elif item.kind == _FULL and not assembly.active:
                 resyncing = False
@@ -187,6 +205,9 @@ class SegmentReader:
 
     def physical_records(self) -> Iterator[PhysicalEvent]:
         """Yield every fragment and everything that is not one; the last one is the SegmentEnd."""
+        return cast("Iterator[PhysicalEvent]", self._physical_events())
+
+    def _physical_events(self) -> Iterator[PhysicalEvent | PutRun]:
         base = self._first_block()
         length = _FOLLOWED_BYTES if self._ends_at_zeros else _READ_BYTES
         unread_blocks = 0
@@ -223,11 +244,17 @@ class SegmentReader:
             block += 1
         return block * BLOCK_BYTES
 
-    def _records_of_block(self, block: bytes, base: int) -> Iterator[PhysicalEvent]:
+    def _records_of_block(self, block: bytes, base: int) -> Iterator[PhysicalEvent | PutRun]:
         block_bytes = len(block)
         last_block = block_bytes < BLOCK_BYTES
-        position = 0
+        puts = self._puts if self.recyclable is not False else None
+        position = 0 if puts is None else max(0, self._start_offset - base)
         while block_bytes - position >= HEADER_BYTES:
+            if puts is not None and self._is_between:
+                run, position = self._run_at(puts, block, position, base)
+                if run is not None:
+                    yield run
+                    continue
             stored_crc, length, record_type = HEADER.unpack_from(block, position)
             offset = base + position
             start = position + HEADER_BYTES_BY_TYPE[record_type]
@@ -269,22 +296,40 @@ class SegmentReader:
                 yield Damage(offset=offset, dropped_bytes=block_bytes - position, kind=wrong)
                 return
             position = end
-            kind = record_type - RECYCLABLE_OFFSET if recyclable else record_type
-            if self.recyclable is None and kind in _RECORD_ENDS:
-                self.recyclable = False
-            if offset < self._start_offset:
-                continue
-            self._end_offset = base + end
-            if _FULL <= kind <= _LAST:
-                yield Fragment(kind, offset, payload, recyclable)
-            elif record_type < IGNORABLE_TYPES_FROM:
-                yield Damage(offset=offset, dropped_bytes=length, kind=_strangeness(record_type))
+            event = self._event_of(record_type, offset, payload, recyclable=recyclable)
+            if offset >= self._start_offset:
+                self._end_offset = base + end
+                if event is not None:
+                    yield event
         if last_block and position < block_bytes:
             yield Damage(
                 offset=base + position,
                 dropped_bytes=block_bytes - position,
                 kind=DamageKind.TRUNCATED_HEADER,
             )
+
+    def _event_of(
+        self, record_type: int, offset: int, payload: bytes, *, recyclable: bool
+    ) -> Fragment | Damage | None:
+        """Return what a physical record with a matching checksum is; None for one to ignore."""
+        kind = record_type - RECYCLABLE_OFFSET if recyclable else record_type
+        if self.recyclable is None and kind in _RECORD_ENDS:
+            self.recyclable = False
+        if _FULL <= kind <= _LAST:
+            self._is_between = kind in _RECORD_ENDS
+            return Fragment(kind, offset, payload, recyclable)
+        if record_type < IGNORABLE_TYPES_FROM:
+            return Damage(offset=offset, dropped_bytes=len(payload), kind=_strangeness(record_type))
+        return None
+
+    def _run_at(
+        self, puts: PutReader, block: bytes, position: int, base: int
+    ) -> tuple[PutRun | None, int]:
+        run, position = puts.read(block, position, base=base)
+        if run is not None:
+            self.recyclable = True
+            self._end_offset = base + position
+        return run, position
 
     def _overrun(
         self, offset: int, start: int, dropped_bytes: int, *, last_block: bool

@@ -55,6 +55,7 @@ class SegmentWriter:
         self._seeds = tuple(
             checksum_seed(dialect, record_type=kind, log_number=log_number) for kind in self._types
         )
+        self._full_seed = self._seeds[_FULL]
         self._extend = checksum_extender(dialect)
         self._log_number_u32 = log_number & 0xFFFFFFFF
         self._block_offset = file.position % BLOCK_BYTES
@@ -69,12 +70,9 @@ class SegmentWriter:
         if len(payloads) == 1 and self.recyclable:
             # The usual case, and the fastest: one record that fits its block.
             payload = b"".join(payloads[0])
-            length = len(payload)
-            if length <= _RECYCLABLE_ROOM - self._block_offset:
-                crc = self._extend(self._seeds[_FULL], payload)
-                header = _PACK_RECYCLABLE(crc, length, _RECYCLABLE_FULL, self._log_number_u32)
-                self._block_offset += RECYCLABLE_HEADER_BYTES + length
-                self.file.append((header + payload,))
+            record = self.whole_record(payload)
+            if record is not None:
+                self.file.append((record,))
                 return
             payloads = ((payload,),)
         framed: list[Piece] = []
@@ -89,6 +87,18 @@ class SegmentWriter:
             self.file.append((b"".join(framed),))
         else:
             self.file.append(framed)
+
+    def whole_record(self, payload: bytes) -> bytes | None:
+        """Return the next record, for the caller to append; None when it does not fit its block.
+
+        The log has recyclable records.
+        """
+        length = len(payload)
+        if length > _RECYCLABLE_ROOM - self._block_offset:
+            return None
+        self._block_offset += RECYCLABLE_HEADER_BYTES + length
+        crc = self._extend(self._full_seed, payload)
+        return _PACK_RECYCLABLE(crc, length, _RECYCLABLE_FULL, self._log_number_u32) + payload
 
     def take_back(self) -> None:
         """Forget an append that ended before its first byte was written."""

@@ -1,6 +1,7 @@
 """The live log: assigns sequence numbers, makes batches durable, rotates, recycles, truncates.
 
-Steps of an append, in one function (`_commit`), for a single batch and for a group:
+Steps of an append, in one function (`_commit`), for a single batch and for a group; a row that is
+put while nothing else is logged takes the same steps in `append_put`, and makes the same bytes:
 
 1. assign each batch its sequence numbers and frame it
 2. append the group to the active log
@@ -36,7 +37,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar, overload
+from typing import Final, TypeVar
 
 from neve.errors import (
     Closed,
@@ -62,19 +63,21 @@ from neve.observability.metrics import (
     NoRecorder,
 )
 from neve.storage.commit_queue import CommitQueue
-from neve.storage.object_store import AppendFile, SyncsAhead
+from neve.storage.object_store import AppendFile, AppendsDurably, SyncsAhead
 from neve.wal.append_outcome import (
     NOTHING_LOGGED,
     Apply,
+    ApplyPut,
     Batches,
+    DecideChanges,
     Decision,
     GroupDecisions,
     GroupInFlight,
     PendingAppend,
     Written,
     cause_of,
-    interrupted_before_writing,
     outcome_unknown,
+    store_failure,
 )
 from neve.wal.batch_codec import (
     BATCH_BYTES_MAX,
@@ -85,15 +88,12 @@ from neve.wal.batch_codec import (
     frame_batch,
     too_large,
 )
-from neve.wal.durability import LogMark
+from neve.wal.durability import MarkWriter
 from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
+from neve.wal.put_records import framed_put
 from neve.wal.record_format import Dialect
 from neve.wal.replay import ClosedLog, LogFile, LogStretch, stretches_of
 from neve.wal.segment_writer import SegmentWriter
-
-DecideChanges = Callable[[], EncodedChanges | None]
-"""Returns the batch to log, once every batch before it is applied; None logs nothing."""
-
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +125,9 @@ class WriteAheadLog:
         self._check_begun = place.check_begun
         self._log_path = place.log_path
         self._owner = place.owner if self.options.dialect is Dialect.CRC32C else None
-        known = None if place.owner is None else place.owner.owned_from
-        self._owned_from = next_log_number if known is None else known
+        self._marks: MarkWriter | None = None
+        if self._owner is not None:
+            self._marks = MarkWriter(self._logs, self._owner, first_log=next_log_number)
         self._clock = tools.clock
         self._ids = tools.ids
         self._recorder = tools.recorder
@@ -152,24 +153,20 @@ class WriteAheadLog:
         # owned by the thread whose turn to commit it is
         self._next_sequence = next_sequence
         self._durable_through = next_sequence - 1
-        self._closed_logs = [
-            ClosedLog(
-                number=log.number,
-                path=log.path,
-                end_sequence=next_sequence,
-                first_sequence=log.first_sequence,
-            )
-            for log in older_logs
-        ]
+        self._closed_logs = [ClosedLog.of(log, next_sequence) for log in older_logs]
         self._flights: deque[GroupInFlight] = deque()
         self._spare_paths: list[str] = []
         self._unusable: Closed | None = None
         self._nonce: int | None = None
+        self._synced_to = -1  # how far the active log is durable
+        self._append_durably: Callable[[bytes], None] | None = None
         self._first_sequence = next_sequence
         self._is_mark_due = self._is_reserved = False
-        self._mark_tag: str | None = None
         self._synced_at = self._clock.monotonic()
-        self._adopt(older_logs)
+        # A killed writer's last rows may have been read from the page cache only: they must not be
+        # lost when the new log has begun after them.
+        for log in older_logs:
+            self._logs.make_durable(log.path)
         self._active = self._begin_first_log(next_log_number)
         if self._is_mark_due:
             self._mark_first_log()
@@ -194,47 +191,81 @@ class WriteAheadLog:
         """Logs that are kept because rows in them may not be in data files yet."""
         return tuple(self._closed_logs)
 
-    @overload
     def append(
         self, changes: EncodedChanges, apply: Apply | None = None, written: Written | None = None
-    ) -> int: ...
-
-    @overload
-    def append(
-        self, changes: DecideChanges, apply: Apply | None = None, written: Written | None = None
-    ) -> int | None: ...
-
-    def append(
-        self,
-        changes: EncodedChanges | DecideChanges,
-        apply: Apply | None = None,
-        written: Written | None = None,
-    ) -> int | None:
+    ) -> int:
         """Log a batch and return its first sequence number, as soon as the sync policy allows.
 
-        A function in place of the batch is called once every batch before it is applied, while the
-        others wait. If it returns None, nothing is logged; its errors are raised. `written` knows
-        the keys of the batch; without it, a decision of the same group waits for the batch.
-        Raises LimitExceeded for a batch that is too large, OutcomeUnknown when it may or may not
-        survive, and Closed when the log is closed.
+        `written` knows the keys of the batch; without it, a decision of the same group waits for
+        the batch. Raises LimitExceeded for a batch that is too large, OutcomeUnknown when it may or
+        may not survive, and Closed when the log is closed.
         """
-        if not isinstance(changes, EncodedChanges):
-            return self._append_alone(changes, apply)
         if changes.byte_count > BATCH_BYTES_MAX:
             raise too_large(changes)
-        turn = 0 if self._is_grouping else self._queue.lead()
-        if turn:
-            try:
-                return self._commit(((changes, apply),))
-            finally:
-                try:
-                    self._queue.pass_on(turn)
-                except BaseException:
-                    self._queue.pass_on(turn)  # it may have been interrupted before it did anything
-                    raise
+        first = 0 if self._is_grouping else self._led(partial(self._commit, ((changes, apply),)))
+        if first:
+            return first
         work = PendingAppend(changes, apply, written)
         self._queue.submit(work)
         return work.outcome()
+
+    def append_put(self, key: bytes, value: bytes, schema_version: int, apply: ApplyPut) -> int:
+        """Log one row as `append` does, in one step; return its sequence number.
+
+        0 when something else is being logged or is due first: then nothing was done, and `append`
+        does it. Raises as `append`.
+        """
+        queue = self._queue
+        if self._is_grouping:
+            return 0
+        row = key, value, schema_version
+        if not self._waits:
+            with queue.lock:
+                return 0 if queue.is_led else self._put(row, apply)
+        return self._led(partial(self._put, row, apply))
+
+    def _led(self, append: Callable[[], int]) -> int:
+        """Return what an append returns, run with the lead; 0 when another thread has it."""
+        turn = self._queue.lead()
+        if not turn:
+            return 0
+        try:
+            return append()
+        finally:
+            try:
+                self._queue.pass_on(turn)
+            except BaseException:
+                self._queue.pass_on(turn)  # it may have been interrupted before it did anything
+                raise
+
+    def _put(self, row: tuple[bytes, bytes, int], apply: ApplyPut) -> int:
+        """Frame, append, sync and apply one row; 0 for one that takes the steps of `_commit`."""
+        active, nonce, sequence = self._active, self._nonce, self._next_sequence
+        file = active.file
+        position = file.position
+        is_next = position < self._segment_bytes and sequence < SEQUENCE_MAX
+        is_noted = self._is_timed and (self._records or self._is_sync_due())
+        if self._unusable is not None or nonce is None or not is_next or is_noted:
+            return 0
+        try:
+            payload = framed_put(row, sequence, self._durable_through, nonce)
+            record = None if payload is None else active.whole_record(payload)
+            if record is None:
+                return 0
+            self._next_sequence = sequence + 1
+            if not self._waits:
+                file.append((record,))
+            elif self._append_durably is not None and self._synced_to == position:
+                self._append_durably(record)
+                self._durable_through, self._synced_to = sequence, file.position
+            else:
+                file.append((record,))
+                self._sync_active()
+            apply(sequence, row[0], row[1])
+        except BaseException as error:
+            self._fail(error, sequence, position)
+            raise
+        return sequence
 
     def append_decided(self, decision: Decision) -> int | None:
         """Log what a decision makes, in a group; return its first sequence number, or None.
@@ -246,7 +277,12 @@ class WriteAheadLog:
         first = work.outcome()
         return None if first == NOTHING_LOGGED else first
 
-    def _append_alone(self, decide: DecideChanges, apply: Apply | None) -> int | None:
+    def append_alone(self, decide: DecideChanges, apply: Apply | None = None) -> int | None:
+        """Log the batch that a function makes once every batch before it is applied.
+
+        The others wait. If it returns None, nothing is logged; its errors are raised.
+        """
+
         def run() -> int | None:
             changes = decide()
             return None if changes is None else self.append_held(changes, apply)
@@ -423,30 +459,31 @@ class WriteAheadLog:
             active = self._active
             payloads = self._framed_group(batches)
             position = active.file.position
-            self._append(payloads, batches)
-            interval = self._interval_seconds
-            if self._waits or (
-                interval is not None and self._clock.monotonic() - self._synced_at >= interval
-            ):
+            self._next_sequence += sum(changes.row_count for changes, _ in batches)
+            active.append(payloads)
+            if self._waits or self._is_sync_due():
                 self._sync_active()
             self._apply(batches, first_sequence)
         except BaseException as error:
-            if position is None or self._took_back(error, position):
-                self._next_sequence = first_sequence
-                if self._unusable is not None and isinstance(error, NeveError):
-                    raise self._unusable from error  # closing the full log failed
-                raise
-            path = self._active.file.path
-            self._poison(error, path)
-            if isinstance(error, Fenced):
-                raise  # another writer has the place of these rows: they are certainly not durable
-            if isinstance(error, NeveError):
-                rows = self._next_sequence - first_sequence
-                raise outcome_unknown(error, first_sequence, rows, path=path) from error
+            self._fail(error, first_sequence, position)
             raise
         if self._records:
             self._count(batches)
         return first_sequence
+
+    def _fail(self, error: BaseException, first_sequence: int, position: int | None) -> None:
+        """Settle an append that failed after `position`; returns when its error is to be raised."""
+        if position is None or self._took_back(error, position):
+            self._next_sequence = first_sequence
+            if self._unusable is not None and isinstance(error, NeveError):
+                raise self._unusable from error  # closing the full log failed
+            return
+        path = self._active.file.path
+        self._poison(error, path)
+        # If another writer has the place of these rows, they are certainly not durable.
+        if isinstance(error, NeveError) and not isinstance(error, Fenced):
+            rows = self._next_sequence - first_sequence
+            raise outcome_unknown(error, first_sequence, rows, path=path) from error
 
     def _commit_group(self, group: Sequence[PendingAppend]) -> Callable[[], None] | None:
         """Commit the batches of threads that waited, and store the outcome in each.
@@ -498,7 +535,8 @@ class WriteAheadLog:
         payloads = self._framed_group(batches)
         position = self._active.file.position
         try:
-            self._append(payloads, batches)
+            self._next_sequence += sum(changes.row_count for changes, _ in batches)
+            self._active.append(payloads)
             flight.last_sequence = self._next_sequence - 1
             flight.wait = file.begin_sync()
         except BaseException as error:
@@ -551,19 +589,8 @@ class WriteAheadLog:
             commit()
         except BaseException as error:
             is_written = self._next_sequence > first
-            path = self._active.file.path
-            cause = (error.__cause__ or error) if isinstance(error, OutcomeUnknown) else error
-            for work in group:
-                rows = work.changes.row_count
-                if isinstance(error, Fenced):
-                    work.failure = error
-                elif is_written:
-                    work.failure = outcome_unknown(cause, first, rows, path=path)
-                elif isinstance(error, NeveError):
-                    work.failure = error
-                else:
-                    work.failure = self._unusable or interrupted_before_writing()
-                first += rows
+            path, unusable = self._active.file.path, self._unusable
+            store_failure(group, error, first if is_written else None, unusable, path=path)
             if not isinstance(error, NeveError):
                 raise
         else:
@@ -581,11 +608,6 @@ class WriteAheadLog:
         if sequence > SEQUENCE_MAX:
             raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
         return payloads
-
-    def _append(self, payloads: Sequence[tuple[bytes | memoryview, ...]], batches: Batches) -> None:
-        """Take the sequence numbers of framed batches, and append them to the active log."""
-        self._next_sequence += sum(changes.row_count for changes, _ in batches)
-        self._active.append(payloads)
 
     def _apply(self, batches: Batches, sequence: int) -> None:
         """Show batches, in sequence order."""
@@ -608,11 +630,15 @@ class WriteAheadLog:
         self._recorder.add(WAL_ROWS, sum(changes.row_count for changes, _ in batches))
         self._recorder.add(WAL_BYTES, sum(changes.byte_count for changes, _ in batches))
 
+    def _is_sync_due(self) -> bool:
+        interval = self._interval_seconds
+        return interval is not None and self._clock.monotonic() - self._synced_at >= interval
+
     def _sync_active(self) -> None:
         reached = self._next_sequence - 1
         began_at = self._clock.monotonic() if self._is_timed else 0.0
         self._active.file.sync()
-        self._durable_through = reached
+        self._durable_through, self._synced_to = reached, self._active.file.position
         if self._is_timed:
             self._synced_at = self._clock.monotonic()
             self._recorder.add(WAL_SYNCS, 1)
@@ -690,30 +716,15 @@ class WriteAheadLog:
 
     def _write_mark(self, *, is_closed: bool = False) -> None:
         """Record outside of the log how far it is durable."""
-        assert self._owner is not None
+        assert self._marks is not None
         assert self._nonce is not None
-        mark = LogMark(
-            table=self._owner.table,
-            epoch=self._owner.epoch,
-            log_number=self._active.log_number,
-            first_sequence=self._first_sequence,
-            next_sequence=self._durable_through + 1,
+        self._marks.write(
+            self._active.log_number,
+            rows=range(self._first_sequence, self._durable_through + 1),
             nonce=self._nonce,
-            owned_from=self._owned_from,
             is_closed=is_closed,
         )
-        tag, self._mark_tag = self._mark_tag, None  # not known when this fails
-        self._mark_tag = mark.write(self._logs, self._owner.mark_path, tag=tag)
         self._is_mark_due = False
-
-    def _adopt(self, older_logs: Sequence[LogFile]) -> None:
-        """Make durable what was replayed.
-
-        A killed writer's last rows may have been read from the page cache only. The new log begins
-        after them, so they must not be lost.
-        """
-        for log in older_logs:
-            self._logs.make_durable(log.path)
 
     def _begin_first_log(self, number: int) -> SegmentWriter:
         """Begin a log, without reserved space if the disk is full.
@@ -748,7 +759,8 @@ class WriteAheadLog:
         segment = SegmentWriter(
             file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
         )
-        self._first_sequence = self._next_sequence
+        self._first_sequence, self._synced_to = self._next_sequence, -1
+        self._append_durably = file.append_durably if isinstance(file, AppendsDurably) else None
         self._is_reserved = is_reserved and self.options.preallocate
         if self._stamped:
             self._nonce = self._ids.uuid().int & _U64_MAX

@@ -569,7 +569,7 @@ class TestCost:
         find = writers.rows.positions_of
 
         def spy(file: DataFile, keys: Keys) -> BitMap64:
-            looked_up.append(queue._led)
+            looked_up.append(queue.is_led)
             return find(file, keys)
 
         writers.rows.positions_of = spy  # type: ignore[method-assign]

@@ -295,3 +295,71 @@ def test_a_follower_interrupted_anywhere_leaves_nobody_asleep() -> None:
         assert names.count("behind") == 1
         assert names[-1] == "next"
     assert place > 10
+
+
+def test_followers_are_woken_one_after_another() -> None:
+    queue, commit = held_queue()
+    leader = threading.Thread(target=queue.submit, args=(Parcel("first"),))
+    leader.start()
+    commit.entered.wait()
+    held = threading.Lock()
+    followers = join_in_order(queue, Parcel("a"), Parcel("b"), Parcel("c"), Parcel("d"))
+    _, second, third, last = queue._waiting
+    # A thread that does not come back from its wait keeps those after it asleep, and no one else.
+    held.acquire()
+    second.latch, waited = held, second.latch
+    commit.leave.set()
+    followers[0].join(timeout=10)
+
+    assert commit.groups == [["first"], ["a", "b", "c", "d"]]
+    assert second.following is third
+    assert third.following is last
+    assert followers[2].is_alive()
+    assert finishes(partial(queue.submit, Parcel("next")))
+    waited.release()
+    for thread in [leader, *followers]:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+def test_one_of_a_group_interrupted_anywhere_wakes_those_after_it() -> None:
+    place = 0
+    is_interrupted = True
+    while is_interrupted:
+        place += 1
+        queue, groups = free_queue()
+        turn = queue.lead()
+        (before,) = join_in_order(queue, Parcel("before"))
+        after = {
+            Parcel(name): threading.Thread(target=queue.submit, args=(Parcel(name),), daemon=True)
+            for name in ("next to it", "last")
+        }
+        done = threading.Event()
+
+        def lead_on(
+            queue: CommitQueue[Parcel] = queue,
+            turn: int = turn,
+            after: dict[Parcel, threading.Thread] = after,
+            done: threading.Event = done,
+        ) -> None:
+            while len(queue._waiting) < 2 and not done.wait(0.001):
+                pass
+            for parcel, thread in after.items():
+                thread.start()
+                while all(seat.work != parcel for seat in list(queue._waiting)):
+                    threading.Event().wait(0.001)
+            queue.pass_on(turn)
+
+        leader = threading.Thread(target=lead_on, daemon=True)
+        leader.start()
+        is_interrupted = interrupted(
+            partial(queue.submit, Parcel("interrupted")), place, part="storage/commit_queue"
+        )
+        done.set()
+        for thread in (leader, before, *after.values()):
+            thread.join(timeout=10)
+            assert not thread.is_alive(), f"a thread sleeps after place {place}"
+        assert finishes(partial(queue.submit, Parcel("next"))), f"hangs after place {place}"
+        names = [name for group in groups for name in group]
+        assert [names.count(each) for each in ("before", "next to it", "last", "next")] == [1] * 4
+    assert place > 10

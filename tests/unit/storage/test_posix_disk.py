@@ -245,6 +245,70 @@ def test_each_system_syncs_with_the_call_that_reaches_its_drive(
     disk.close(handle)
 
 
+@pytest.mark.parametrize(
+    ("system", "made"),
+    [
+        ("this system", []),
+        ("without Linux calls", ["fsync", "fsync"]),
+        ("as macOS", ["F_FULLFSYNC", "F_FULLFSYNC"]),
+    ],
+)
+def test_a_durable_write_needs_no_sync_where_the_system_has_a_flag_for_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch, system: str, made: list[str]
+) -> None:
+    SYSTEMS[system](monkeypatch)
+    calls = Calls(monkeypatch)
+    disk = PosixDisk()
+    handle = disk.create_file(str(place / "file"))
+
+    assert disk.write_durably(handle, b"first", 0) == 5
+    assert disk.write_durably(handle, b"second", 5) == 6
+
+    assert disk.read(handle, 0, 20) == b"firstsecond"
+    assert calls.made == made
+    disk.close(handle)
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
+def test_a_file_system_that_refuses_the_flag_is_written_and_synced(
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    calls = Calls(monkeypatch)
+    disk = PosixDisk()
+    handle = disk.create_file(str(place / "file"))
+    asked: list[int] = []
+
+    def refuse(_handle: int, _pieces: object, _offset: int, flags: int) -> int:
+        asked.append(flags)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    assert disk.write_durably(handle, b"first", 0) == 5
+    assert disk.write_durably(handle, b"second", 5) == 6
+
+    assert disk.read(handle, 0, 20) == b"firstsecond"
+    assert calls.made == ["fdatasync", "fdatasync"]
+    assert asked == [os.RWF_DSYNC]
+    disk.close(handle)
+
+
+def test_a_durable_write_that_fails_is_not_tried_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = PosixDisk()
+    handle = disk.create_file(str(place / "file"))
+
+    def fail(_handle: int, _pieces: object, _offset: int, _flags: int) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwritev", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        disk.write_durably(handle, b"first", 0)
+
+    assert disk.size(handle) == 0
+    disk.close(handle)
+
+
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY])
 def test_a_share_that_cannot_flush_its_drive_is_synced_as_well_as_it_can(
     place: Path, monkeypatch: pytest.MonkeyPatch, number: int

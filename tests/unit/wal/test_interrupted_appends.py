@@ -11,6 +11,7 @@ from neve.errors import Closed, Unavailable
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
 from neve.wal.append_outcome import PendingAppend, cause_of
+from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.interruption import interrupted
 from tests.unit.wal.builders import LogStore, open_log, put, replay
@@ -43,18 +44,29 @@ def append_elsewhere(log: WriteAheadLog, key: str) -> int | None:
     return sequences[0]
 
 
+def append_whole(log: WriteAheadLog, key: str) -> int:
+    return log.append(put(key))
+
+
+def append_in_one_step(log: WriteAheadLog, key: str) -> int:
+    return log.append_put(key.encode(), b"value", 1, lambda _at, _key, _value: None)
+
+
+@pytest.mark.parametrize("append", [append_whole, append_in_one_step])
+@pytest.mark.parametrize("sync", [SyncPolicy.GROUP, SyncPolicy.NONE])
 def test_an_append_interrupted_anywhere_hangs_nobody_and_loses_nothing(
-    make_store: MakeStore,
+    make_store: MakeStore, append: Callable[[WriteAheadLog, str], int], sync: SyncPolicy
 ) -> None:
+    options = LogOptions(sync=sync, segment_bytes=64 << 10, preallocate=False)
     place = 0
     usable = 0
     is_interrupted = True
     while is_interrupted:
         place += 1
         store = make_store(f"log-{place}")
-        log = open_log(store)
+        log = open_log(store, options=options)
         acknowledged = {log.append(put("before")): b"before"}
-        is_interrupted = interrupted(partial(log.append, put("interrupted")), place)
+        is_interrupted = interrupted(partial(append, log, "interrupted"), place)
         sequence = append_elsewhere(log, "after")
         if sequence is not None:
             acknowledged[sequence] = b"after"

@@ -242,12 +242,12 @@ def test_a_batch_can_be_decided_on_while_no_other_comes_between() -> None:
     log = open_log(store)
     applied: list[int] = []
 
-    assert log.append(lambda: None, apply=applied.append) is None
-    assert log.append(lambda: put("a"), apply=applied.append) == 1
+    assert log.append_alone(lambda: None, apply=applied.append) is None
+    assert log.append_alone(lambda: put("a"), apply=applied.append) == 1
     with pytest.raises(InvalidArgument):
-        log.append(lambda: _raise(InvalidArgument("no")), apply=applied.append)
+        log.append_alone(lambda: _raise(InvalidArgument("no")), apply=applied.append)
     with pytest.raises(LimitExceeded, match="several batches"):
-        log.append(lambda: put("b")._replace(byte_count=RECORD_BYTES_MAX))
+        log.append_alone(lambda: put("b")._replace(byte_count=RECORD_BYTES_MAX))
 
     assert applied == [1]
     batches, _ = replay(store)

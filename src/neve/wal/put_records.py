@@ -1,0 +1,169 @@
+"""Records that hold one put: most of those of a table that is written row by row.
+
+Such a record is whole, of the recyclable kind, and its batch is one Put under a schema version
+below 128 (see `neve.wal.record_format` and `neve.wal.batch_codec`):
+
+    crc u32, length u16 │ 05, log number u32 │ sequence u64 │ count u32, 20, version, 21 │
+    durable u64 │ nonce u64, 01 │ key length u8, key │ value length varint, value
+
+They are made and read here without the steps that other records need, which take several times as
+long. The rest is left to `frame_batch`, `SegmentReader` and `decode_batch`: anything else, and
+anything that is wrong.
+
+WAL-90  A put is framed to the same bytes here and by `frame_batch`.
+WAL-91  A run has the rows that reading record by record finds, with the same sequence numbers.
+WAL-92  A run ends before the first record that is not the next put of its log, under its schema.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from neve.model.write_batch import SEQUENCE_MAX
+from neve.wal.batch_codec import STAMPED_FRAME, STAMPS, VARINT_ONE_BYTE, Op, length_of
+from neve.wal.record_format import (
+    RECYCLABLE_HEADER_BYTES,
+    Dialect,
+    RecordType,
+    checksum_extender,
+    checksum_seed,
+)
+
+_RECORD: Final = struct.Struct("<IH5sQ7sQ9sB")
+_KEY_AT: Final = STAMPED_FRAME.size + 2
+assert _RECORD.size == RECYCLABLE_HEADER_BYTES + _KEY_AT
+_FULL: Final = int(RecordType.RECYCLABLE_FULL)
+_STAMPS: Final = struct.Struct("<IBBB")
+_ONE_ENTRY: Final = (STAMPS + 1, Op.SCHEMA_VERSION, Op.DURABLE_THROUGH)
+_VERSION_AT: Final = 5
+# The frame, the stamps, the operation, and the length of the key.
+_FRAMED_PUT: Final = struct.Struct(f"{STAMPED_FRAME.format}BB").pack
+_COUNT: Final = STAMPS + 1
+
+
+def framed_put(
+    row: tuple[bytes, bytes, int], sequence: int, durable_through: int, nonce: int
+) -> bytes | None:
+    """Return the payload of a record that puts one row: its key, value and schema version.
+
+    None for one that needs other lengths.
+    """
+    key, value, schema_version = row
+    key_bytes = len(key)
+    if key_bytes >= VARINT_ONE_BYTE or schema_version >= VARINT_ONE_BYTE:
+        return None
+    return (
+        _FRAMED_PUT(
+            sequence, _COUNT, 0x20, schema_version, 0x21, durable_through, nonce, 0x01, key_bytes
+        )
+        + key
+        + length_of(len(value))
+        + value
+    )
+
+
+class PutRun(NamedTuple):
+    """Consecutive batches of one row each, put under one schema, as they were read."""
+
+    sequence: int
+    """Sequence number of the first row."""
+    next_sequence: int
+    """Sequence number of the row after the last one."""
+    keys: list[bytes]
+    values: list[bytes]
+    schema_version: int
+    durable_through: int
+    """What the last of them says."""
+    offset: int
+    """Where the record of the last one begins."""
+
+    @property
+    def transaction(self) -> None:
+        """None: no row of it is a part of a transaction over several tables."""
+
+    def needed(self, from_sequence: int) -> "PutRun":
+        """Return it without the rows below a sequence number."""
+        skipped = from_sequence - self.sequence
+        if skipped <= 0:
+            return self
+        first = min(from_sequence, self.next_sequence)
+        return self._replace(sequence=first, keys=self.keys[skipped:], values=self.values[skipped:])
+
+
+class PutReader:
+    """Reads runs of puts in one log."""
+
+    __slots__ = ("_extend", "_limit", "_mark", "_own", "_seed", "expected")
+
+    def __init__(self, *, log_number: int, nonce: int, limit: int | None) -> None:
+        """Read the log of this number and nonce, up to the sequence `limit`."""
+        self._extend = checksum_extender(Dialect.CRC32C)
+        self._seed = checksum_seed(Dialect.CRC32C, record_type=_FULL, log_number=log_number)
+        self._mark = struct.pack("<BI", _FULL, log_number & 0xFFFFFFFF)
+        self._own = struct.pack("<QB", nonce, Op.PUT)
+        self._limit = SEQUENCE_MAX if limit is None else min(limit, SEQUENCE_MAX)
+        self.expected = 0
+        """Sequence number of the next row; the reader of other records moves it, too."""
+
+    def read(self, block: bytes, position: int, *, base: int) -> tuple[PutRun | None, int]:
+        """Return the puts from a position of a block on, None without any, and where they end.
+
+        `base` is the block's offset in the log.
+        """
+        extend, seed, unpack = self._extend, self._seed, _RECORD.unpack_from
+        mark, own, limit = self._mark, self._own, self._limit
+        first = expected = self.expected
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        stamps, durable_through, begun = b"", 0, position
+        block_end = len(block)
+        while position + _RECORD.size < block_end:
+            crc, length, its_mark, sequence, its_stamps, durable, its_own, key_bytes = unpack(
+                block, position
+            )
+            start = position + RECYCLABLE_HEADER_BYTES
+            end = start + length
+            length_at = _KEY_AT + key_bytes
+            if (
+                its_mark != mark
+                or its_own != own
+                or sequence != expected
+                or sequence >= limit
+                or (its_stamps != stamps and (keys or not _is_one_put(its_stamps)))
+                or key_bytes >= VARINT_ONE_BYTE
+                or length_at >= length
+                or end > block_end
+            ):
+                break
+            payload = block[start:end]
+            value_at = length_at + 1
+            value_bytes = payload[length_at]
+            if value_bytes >= VARINT_ONE_BYTE:
+                if value_at == length:
+                    break
+                # Two bytes, which is what most rows have, or three: more do not fit a block.
+                value_bytes += (payload[value_at] << 7) - VARINT_ONE_BYTE
+                value_at += 1
+                if payload[value_at - 1] >= VARINT_ONE_BYTE:
+                    if value_at == length:
+                        break
+                    value_bytes += (payload[value_at] << 14) - (VARINT_ONE_BYTE << 7)
+                    value_at += 1
+            if value_at + value_bytes != length or extend(seed, payload) != crc:
+                break
+            keys.append(payload[_KEY_AT:length_at])
+            values.append(payload[value_at:])
+            stamps, durable_through, begun = its_stamps, durable, position
+            expected += 1
+            position = end
+        if not keys:
+            return None, position
+        self.expected = expected
+        version = stamps[_VERSION_AT]
+        run = PutRun(first, expected, keys, values, version, durable_through, base + begun)
+        return run, position
+
+
+def _is_one_put(stamps: bytes) -> bool:
+    """Whether a batch has one entry after its stamps, and a schema version of one byte."""
+    count, first, version, second = _STAMPS.unpack(stamps)
+    return (count, first, second) == _ONE_ENTRY and version < VARINT_ONE_BYTE

@@ -23,7 +23,7 @@ import pyarrow as pa
 from neve.keys.order import RowKeys
 from neve.model.bound_predicate import Always
 from neve.model.pruning import ColumnFacts, Match, match
-from neve.read.filters import Flags
+from neve.read.filters import Flags, chosen_rows
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.table.table_view import TableView
@@ -186,7 +186,7 @@ class FileRows:
         kept = self._kept_in(piece)
         if not piece.needs_filter:
             rows = self._columns(names, piece, use_threads=use_threads)
-            return (rows, None) if kept is None else (rows.filter(pa.array(kept)), kept)
+            return (rows, None) if kept is None else (chosen_rows(rows, kept), kept)
         asked = self._plan.filter.names
         rows = self._columns(asked, piece, use_threads=use_threads)
         mask = self._filter_mask(rows, kept)
@@ -202,7 +202,7 @@ class FileRows:
             rows = pa.table(columns, schema=pa.schema(fields))
         else:
             rows = rows.select(names)
-        return (rows, None) if mask.all() else (rows.filter(pa.array(mask)), mask)
+        return (rows, None) if mask.all() else (chosen_rows(rows, mask), mask)
 
     def _filter_mask(self, rows: pa.Table, kept: Flags | None) -> Flags:
         mask = self._plan.filter.mask(rows)

@@ -41,6 +41,7 @@ from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
 from neve.keys.order import SortKey
 from neve.keys.ranges import KeyRange
 from neve.model.array_fit import empty_rows
+from neve.model.arrow_buffers import flag_array
 from neve.model.data_file import DataFile
 from neve.model.display import listed, shown
 from neve.notebook import facts, note, page, shown_page
@@ -461,7 +462,7 @@ class Scan(KeptInProcess):
     def _chosen_in_memory(self, rows: pa.Table, keys: KeyArray) -> tuple[pa.Table, KeyArray] | None:
         """Return the rows of a part that the filter chooses; None when there are none."""
         if not self._plan.filter.is_trivial:
-            mask = pa.array(self._plan.filter.mask(rows))
+            mask = flag_array(self._plan.filter.mask(rows))
             rows, keys = rows.filter(mask), keys.filter(mask)
         return (rows.select(self._names), keys) if len(keys) else None
 

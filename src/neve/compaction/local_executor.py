@@ -29,6 +29,7 @@ from neve.keys.columns import KeyArray
 from neve.keys.merge import Block, LoadBlock, Source, ordered_blocks
 from neve.keys.order import RowKeys
 from neve.keys.ranges import KeyRange
+from neve.model.arrow_buffers import flag_array
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import lineage_of, with_lineage
 
@@ -163,7 +164,7 @@ class _LiveRun:
         if kept is not None and kept.all():
             kept = None
         if kept is not None:
-            rows = rows.filter(pa.array(kept))
+            rows = rows.filter(flag_array(kept))
         rows = reading.project(rows, file)
         keys = RowKeys.of(reading.encode_keys(rows))
         self._check_order(file, keys)

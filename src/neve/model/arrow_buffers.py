@@ -1,6 +1,10 @@
-"""An Arrow column's memory as NumPy arrays, for arithmetic that Arrow has no kernel for."""
+"""An Arrow column's memory as NumPy arrays, and back, where Arrow has no kernel or a slow one.
 
-from typing import Final, TypeAlias
+`pa.array` takes a flag at a time, and imports pandas where that is installed, which costs the first
+caller a quarter of a second. What is made here shares the memory of its NumPy array.
+"""
+
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +28,19 @@ def integers(array: ArrowArray) -> npt.NDArray[np.int64]:
     if array.null_count > 0:
         numbers = pc.fill_null(numbers, 0)  # type: ignore[arg-type]  # takes a value too
     return numbers.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+
+def flag_array(flags: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    """Return flags as Arrow has them, in bits."""
+    bits = pa.py_buffer(np.packbits(flags, bitorder="little").data)
+    return cast("pa.BooleanArray", pa.Array.from_buffers(pa.bool_(), len(flags), [None, bits]))
+
+
+def position_array(positions: npt.NDArray[np.int64]) -> pa.Int64Array:
+    """Return positions as Arrow has them."""
+    assert positions.dtype == np.int64
+    buffer = pa.py_buffer(np.ascontiguousarray(positions).data)
+    return cast("pa.Int64Array", pa.Array.from_buffers(pa.int64(), len(positions), [None, buffer]))
 
 
 def fixed_bytes(array: ArrowArray, *, width: int) -> npt.NDArray[np.uint8]:

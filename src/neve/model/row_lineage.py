@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.model.arrow_buffers import flag_array
 from neve.model.arrow_types import ArrowField, field_metadata
 from neve.model.data_file import DataFile
 
@@ -62,7 +63,7 @@ def lineage_of(
     if stored is None:
         return _inherited(file, start, stop, kept)
     if kept is not None:
-        stored = stored.filter(pa.array(kept))
+        stored = stored.filter(flag_array(kept))
     if not any(column.null_count for column in stored.columns):
         return stored
     inherited = _inherited(file, start, stop, kept)

@@ -2,7 +2,7 @@
 
 1. Find the positions of the keys in the range, through the key index.
 2. Split them into pieces, one for each row group, and leave out groups in which no row can match by
-   the bounds of their columns. Consecutive small groups are one piece.
+   the bounds of their columns. Consecutive groups are one piece while little of them is read.
 3. The live rows of a piece are those that no vector marks and whose keys are in no memtable. There
    is one flag per row of the file; a piece without live rows is not read.
 4. Read the columns of the filter first, and the others only where some row matches.
@@ -24,12 +24,15 @@ from neve.keys.order import RowKeys
 from neve.model.arrow_buffers import Flags
 from neve.model.bound_predicate import Always
 from neve.model.pruning import ColumnFacts, Match, match
+from neve.read.filters import chosen_rows
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.table.table_view import TableView
 
+BATCH_ROWS: Final = 65_536
+"""Rows in memory are passed on in batches of this many."""
 _PIECE_BYTES_MAX: Final = 16 << 20
-"""About the memory of a piece of several groups, with all columns."""
+"""About the memory of a piece of several groups, with the columns that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,18 @@ class FileRows:
         self._mapping = view.context.mapping_from(self.file.schema_id)
         self._kept = self._live_flags(memory)
 
-    def pieces(self, *, rows_max: int) -> FilePieces:
-        """Split the file into pieces; several groups are joined only up to this many rows."""
+    def pieces(self, *, rows_max: int | None) -> FilePieces:
+        """Split the file into pieces; several groups are joined only up to this many rows.
+
+        None: as many as fit into the memory of a piece, if the bytes of a row are known.
+        """
         start, stop = self._positions()
         starts = self._reader.group_starts
+        row_bytes = self._row_bytes() if rows_max is None else None
+        if rows_max is None:
+            rows_max = BATCH_ROWS if row_bytes is None else _PIECE_BYTES_MAX // max(row_bytes, 1)
         pieces: list[Piece] = []
-        group_count = 0
+        group_count = held = 0
         # One iteration per group with keys in the range.
         for group in range(bisect_right(starts, start) - 1, len(starts) - 1):
             first, end = max(start, starts[group]), min(stop, starts[group + 1])
@@ -81,21 +90,37 @@ class FileRows:
                 continue
             group_count += 1
             piece = Piece(self, first, end, answer is not Match.ALWAYS, 1)
-            if pieces and self._is_joined(pieces[-1], piece, group, rows_max=rows_max):
+            stored = 0 if row_bytes is not None else self._reader.group_facts.byte_count(group)
+            if (
+                pieces
+                and _is_joined(pieces[-1], piece, rows_max=rows_max)
+                and held + stored <= _PIECE_BYTES_MAX
+            ):
                 last = pieces.pop()
                 piece = replace(last, stop=end, group_count=last.group_count + 1)
+                held += stored
+            else:
+                held = stored
             pieces.append(piece)
         return FilePieces(pieces, len(starts) - 1 - group_count)
 
-    def _is_joined(self, last: Piece, piece: Piece, group: int, *, rows_max: int) -> bool:
-        """Return whether a group can join the piece before it: all small and adjacent."""
-        if last.stop != piece.start or last.needs_filter is not piece.needs_filter:
-            return False
-        groups = range(group - last.group_count, group + 1)
-        return (
-            piece.stop - last.start <= rows_max
-            and sum(map(self._reader.group_facts.byte_count, groups)) <= _PIECE_BYTES_MAX
-        )
+    @property
+    def is_local(self) -> bool:
+        """Whether reading the file does not wait for a network."""
+        return self._reader.is_local
+
+    def _row_bytes(self) -> int | None:
+        """Return the bytes of a row with the columns that are read; None where they vary."""
+        schema = self._view.context.schema.arrow_schema
+        total = 0
+        for name in self._plan.names_read(needs_filter=self._needs_filter):
+            kind = schema.field(name).type
+            try:
+                total += -(-kind.bit_width // 8)
+            except ValueError:
+                # Arrow says so for types without a width.
+                return None
+        return total
 
     def read(self, piece: Piece, *, use_threads: bool) -> pa.Table | None:
         """Return the rows of a piece; None when there are none."""
@@ -186,7 +211,7 @@ class FileRows:
         kept = self._kept_in(piece)
         if not piece.needs_filter:
             rows = self._columns(names, piece, use_threads=use_threads)
-            return (rows, None) if kept is None else (rows.filter(pa.array(kept)), kept)
+            return (rows, None) if kept is None else (chosen_rows(rows, kept), kept)
         asked = self._plan.filter.names
         rows = self._columns(asked, piece, use_threads=use_threads)
         mask = self._filter_mask(rows, kept)
@@ -202,7 +227,7 @@ class FileRows:
             rows = pa.table(columns, schema=pa.schema(fields))
         else:
             rows = rows.select(names)
-        return (rows, None) if mask.all() else (rows.filter(pa.array(mask)), mask)
+        return (rows, None) if mask.all() else (chosen_rows(rows, mask), mask)
 
     def _filter_mask(self, rows: pa.Table, kept: Flags | None) -> Flags:
         mask = self._plan.filter.mask(rows)
@@ -219,3 +244,12 @@ class FileRows:
             sources, start=piece.start, stop=piece.stop, use_threads=use_threads
         )
         return self._mapping.table(rows, names) if names else rows
+
+
+def _is_joined(last: Piece, piece: Piece, *, rows_max: int) -> bool:
+    """Return whether a group can join the piece before it: small and adjacent."""
+    return (
+        last.stop == piece.start
+        and last.needs_filter is piece.needs_filter
+        and piece.stop - last.start <= rows_max
+    )

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound
 from neve.model.array_fit import empty_rows
-from neve.model.arrow_buffers import Flags
+from neve.model.arrow_buffers import Flags, flag_array
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.bound_predicate import Always, BoundPredicate, all_of, named_field
 from neve.model.display import EPOCH, shown
@@ -200,6 +200,15 @@ def _refusal(expression: pc.Expression, error: Exception, schema: TableSchema) -
         f"the filter {_short(str(expression))} cannot be evaluated on the table: {reason}",
         hint="Compare columns of the table with values of their types",
     )
+
+
+def chosen_rows(rows: pa.Table, flags: Flags) -> pa.Table:
+    """Return the rows whose flag is set."""
+    mask = flag_array(flags)
+    if rows.num_columns == 1:
+        # For several columns Arrow first turns flags into positions, which does not pay for one.
+        return pa.table([rows.column(0).filter(mask)], schema=rows.schema)
+    return rows.filter(mask)
 
 
 def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSchema) -> Flags:

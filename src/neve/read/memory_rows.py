@@ -22,7 +22,7 @@ from neve.keys.order import RowKeys
 from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
-from neve.model.arrow_buffers import Flags
+from neve.model.arrow_buffers import Flags, flag_array
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.table.partial_merge import merged_on
 from neve.table.schema_mapping import SchemaMapping
@@ -101,7 +101,7 @@ class MemoryRows:
             for each in newer:
                 hidden |= _members(keys, each)
             kept = ~hidden if hidden.any() else None
-            found.append((keys if kept is None else keys.filter(pa.array(kept)), kept))
+            found.append((keys if kept is None else keys.filter(flag_array(kept)), kept))
             newer.append(view.keys())
         self._live_keys = found
         return found
@@ -113,7 +113,7 @@ class MemoryRows:
             self._memtables, self._views, self._unhidden_keys(), strict=True
         ):
             rows = self._merged(memtable, view, mapping.table(view.live()))
-            tables.append(rows if kept is None else rows.filter(pa.array(kept)))
+            tables.append(rows if kept is None else rows.filter(flag_array(kept)))
             live_keys.append(keys)
         if len(tables) == 1:
             return tables[0], live_keys[0]

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -41,12 +41,13 @@ from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
 from neve.keys.order import SortKey
 from neve.keys.ranges import KeyRange
 from neve.model.array_fit import empty_rows
+from neve.model.arrow_buffers import flag_array
 from neve.model.data_file import DataFile
 from neve.model.display import listed, shown
 from neve.notebook import facts, note, page, shown_page
 from neve.read.chosen_columns import chosen_columns
 from neve.read.dataset import ArrowDataset, dataset_of
-from neve.read.file_rows import FilePieces, FileRows, Piece
+from neve.read.file_rows import BATCH_ROWS, FilePieces, FileRows, Piece
 from neve.read.filters import Filter, row_filter
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.scan_plan import PlannedFile, ScanPlan, asked_range, plan_scan, unexpired
@@ -151,8 +152,9 @@ def _shown_key(key: bytes) -> str:
     return text if len(key) <= _SHOWN_KEY_BYTES else f"{text}…"
 
 
-_BATCH_ROWS: Final = 65_536
 _WORKERS_MAX: Final = 8
+# Threads cost more than they gain for fewer stored bytes of a local table.
+_THREADED_BYTES: Final = 16 << 20
 
 
 Result = TypeVar("Result")
@@ -231,7 +233,7 @@ class Scan(KeptInProcess):
         self._limit = limit
         self._is_ordered = request.key_range is not None or request.reverse
         self._is_descending = bool(request.reverse)
-        self._wants_many = limit is None or limit > _BATCH_ROWS
+        self._wants_many = limit is None or limit > BATCH_ROWS
         self._check = check
         self._pin = pin
         self._memory = MemoryRows(view, sequence)
@@ -267,7 +269,7 @@ class Scan(KeptInProcess):
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read batch by batch; memory is bounded by a few row groups."""
         for table in self._tables():
-            yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+            yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
@@ -420,10 +422,11 @@ class Scan(KeptInProcess):
         pool = ThreadPoolExecutor(workers, thread_name_prefix="neve-scan")
         try:
             opening = self._openings(files, lease)
-            opened = _ahead(pool, workers, opening) if ahead and len(files) > 1 else _now(opening)
+            opens_ahead = ahead and len(files) > 1 and not all(each.probe.is_open for each in files)
+            opened = _ahead(pool, workers, opening) if opens_ahead else _now(opening)
             pieces = self._pieces(opened, counts, lease)
             first = list(islice(pieces, 2))
-            by_piece = ahead and len(first) > 1
+            by_piece = ahead and len(first) > 1 and not self._is_quick(files, first[0])
             # Either pieces are read in parallel, or the columns of one are.
             jobs = (
                 partial(work, each.rows, each, use_threads=not by_piece)
@@ -432,6 +435,13 @@ class Scan(KeptInProcess):
             yield from _ahead(pool, workers, jobs) if by_piece else _now(jobs)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def _is_quick(self, files: Iterable[PlannedFile], first: Piece) -> bool:
+        """Return whether files are near, and have few bytes to read."""
+        if not first.rows.is_local:
+            return False
+        stored = accumulate(map(self._stored_bytes, files))
+        return all(each < _THREADED_BYTES for each in stored)
 
     def _openings(
         self, files: Iterable[PlannedFile], lease: ReadLease | None
@@ -444,8 +454,11 @@ class Scan(KeptInProcess):
 
     def _open(self, planned: PlannedFile) -> FilePieces:
         rows = FileRows(planned, self._plan, self._view, self._memory)
-        # For few rows the first group may be enough.
-        return rows.pieces(rows_max=_BATCH_ROWS if self._wants_many else 0)
+        if not self._wants_many:
+            # The first group may be enough.
+            return rows.pieces(rows_max=0)
+        # A merge by key keeps a piece of each file in memory.
+        return rows.pieces(rows_max=BATCH_ROWS if self._is_ordered else None)
 
     def _pieces(
         self, opened: Iterable[FilePieces], counts: GroupCounts, lease: ReadLease | None
@@ -461,7 +474,7 @@ class Scan(KeptInProcess):
     def _chosen_in_memory(self, rows: pa.Table, keys: KeyArray) -> tuple[pa.Table, KeyArray] | None:
         """Return the rows of a part that the filter chooses; None when there are none."""
         if not self._plan.filter.is_trivial:
-            mask = pa.array(self._plan.filter.mask(rows))
+            mask = flag_array(self._plan.filter.mask(rows))
             rows, keys = rows.filter(mask), keys.filter(mask)
         return (rows.select(self._names), keys) if len(keys) else None
 

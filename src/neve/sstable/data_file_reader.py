@@ -114,6 +114,11 @@ class DataFileReader:
         return self._uniform_rows or max(np.diff(starts).tolist(), default=1)
 
     @property
+    def is_local(self) -> bool:
+        """Whether reading does not wait for a network."""
+        return self._parquet.is_local
+
+    @property
     def group_starts(self) -> tuple[int, ...]:
         """Position of the first row of each group, and the number of rows."""
         return self._starts

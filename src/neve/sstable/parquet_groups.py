@@ -1,14 +1,25 @@
 """ParquetGroups reads and verifies row groups of a data file; GroupCache keeps decoded ones.
 
 1. Find the chunks of the wanted columns, and join adjacent ones.
-2. Fetch each stretch with one call to the store.
+2. Fetch each stretch with one call to the store; a local one reads all of them into one buffer.
 3. Compare the checksum of each chunk; in files of other writers, Arrow compares those of the pages.
 4. Let Arrow decode the groups from the fetched bytes, without copying them.
 5. Cast to the schema the file was written with: Parquet loses a few names of nested types.
 
-Runs of groups are fetched and decoded in parallel, so that one waits for the store while others
-compute. `ParquetGroups` keeps nothing. The cache holds groups of Columnar files and evicts the
-least recently used one; it does not keep a group larger than the whole cache.
+Plain values of a local file (`neve.sstable.parquet_pages`) are not decoded. They are read to where
+they stay, aligned and all groups in one array, and compared with their checksums there:
+
+    file      ┌ before │ values 0 ┐ …     ┌ before │ values 1 ┐ …
+    array     ┌ values 0 │ values 1 │ …
+
+Files are read, never mapped: one that another program has cut is Corruption, and its pages are in
+memory only once. Memory comes from Arrow's pool, which has used it before: pages that are new to a
+process cost ten times as much as reading into them.
+
+Large runs of groups, and those in a bucket, are fetched and decoded in parallel, so that one waits
+for the store while others compute. `ParquetGroups` keeps only where plain values lie. The cache
+holds groups of Columnar files and evicts the least recently used one; it does not keep a group
+larger than the whole cache.
 
 SSTABLE-25  An entry of a dropped file never comes back: a group whose decoding began before the
     drop is returned to its caller, and not kept.
@@ -24,7 +35,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise, product
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import google_crc32c
 import pyarrow as pa
@@ -34,12 +45,17 @@ from neve.errors import Corruption, LimitExceeded
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
+from neve.model.schema_view import ArrowArray
 from neve.sstable.data_file_footer import MAGIC, OpenFooter
-from neve.storage.object_store import ObjectStore
+from neve.sstable.parquet_pages import plain_pieces
+from neve.storage.object_store import ObjectStore, ReadsInto, Stretch
 from neve.storage.table_paths import TablePaths, join_path
 
 # Chunks this close to each other are fetched together: cheaper than two requests.
 _GAP_BYTES_MAX: Final = 32 << 10
+_PARALLEL_BYTES: Final = 16 << 20
+"""Stored bytes of a local file from which threads gain more than they cost."""
+_UUID_BYTES: Final = 16
 _HINT: Final = "Restore it from a copy, or roll back to a Version without it"
 
 
@@ -121,11 +137,37 @@ class ParquetGroups:
         self._leaf_paths = [
             parquet_schema.column(at).path for at in range(footer.metadata.num_columns)
         ]
+        # Safe without a lock: what is found twice is the same. By group and leaf.
+        self._plain_pieces: dict[tuple[int, int], tuple[int, ...] | None] = {}
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading does not wait for a network."""
+        return isinstance(self._store, ReadsInto)
 
     def read(self, groups: range, names: Sequence[str], *, use_threads: bool = True) -> pa.Table:
         """Return whole groups, at least one, with these columns; raises Corruption."""
-        leaves = self._leaves(names)
         schema = pa.schema([self._schema.field(name) for name in names])
+        self._leaves(names)
+        plain: dict[str, ArrowArray] = {}
+        for field in schema:
+            column = self._read_plain(groups, field)
+            if column is not None:
+                plain[field.name] = column
+        if not plain:
+            return self._decode(groups, schema, use_threads=use_threads)
+        others = [field for field in schema if field.name not in plain]
+        columns: dict[str, ArrowArray | pa.ChunkedArray[Any]] = {**plain}
+        if others:
+            decoded = self._decode(groups, pa.schema(others), use_threads=use_threads)
+            columns.update(zip(decoded.column_names, decoded.columns, strict=True))
+        return pa.table([columns[name] for name in names], schema=schema)
+
+    def _decode(self, groups: range, schema: pa.Schema, *, use_threads: bool) -> pa.Table:
+        leaves = self._leaves(schema.names)
+        if self.is_local and use_threads:
+            stored = self.footer.chunks.lengths[groups.start : groups.stop, leaves].sum()
+            use_threads = bool(stored >= _PARALLEL_BYTES)
         if not use_threads or len(groups) == 1:
             return self._read_run(groups, leaves, schema, threads=use_threads)
         read = partial(self._read_run, leaves=leaves, schema=schema, threads=False)
@@ -215,32 +257,129 @@ class ParquetGroups:
                 spans[-1][1] = max(spans[-1][1], start + length)
             else:
                 spans.append([start, start + length])
-        return [self._fetch(start, end - start) for start, end in spans]
+        store = self._store
+        if not isinstance(store, ReadsInto):
+            return [self._fetch(start, end - start) for start, end in spans]
+        content = pa.allocate_buffer(sum(end - start for start, end in spans))
+        view, at = memoryview(content).cast("B"), 0
+        wanted: list[Stretch] = []
+        stretches: list[_Stretch] = []
+        for start, end in spans:
+            stretches.append(_Stretch(start, content.slice(at, end - start)))
+            wanted.append((start, (view[at : at + end - start],)))
+            at += end - start
+        if not store.read_into(self._path, wanted):
+            raise self._shorter(spans[0][0])
+        return stretches
+
+    def _read_plain(self, groups: range, field: "pa.Field[Any]") -> "ArrowArray | None":
+        """Return a column whose values are read to where they stay; None: it is decoded."""
+        store, width = self._store, _plain_width(field.type)
+        if width is None or self.footer.checksums is None or not isinstance(store, ReadsInto):
+            return None
+        leaf, *others = self._leaves_below[field.name]
+        if others or self.footer.metadata.schema.column(leaf).name != field.name:
+            return None
+        layouts = self._plain_layouts(groups, leaf, width)
+        if layouts is None:
+            return None
+        # Bytes before values, and values: the memory of both, and how much of it is taken.
+        memory = [pa.allocate_buffer(sum(sum(each[nth::2]) for each in layouts)) for nth in (0, 1)]
+        views, ends = [memoryview(each).cast("B") for each in memory], [0, 0]
+        wanted: list[Stretch] = []
+        chunks: list[list[pa.Buffer]] = []
+        # One iteration per page; few groups have more than one.
+        for group, layout in zip(groups, layouts, strict=True):
+            pieces, chunk = [], []
+            for place, length in enumerate(layout):
+                nth = place % 2
+                start, ends[nth] = ends[nth], ends[nth] + length
+                pieces.append(views[nth][start : ends[nth]])
+                chunk.append(memory[nth].slice(start, length))
+            wanted.append((int(self.footer.chunks.starts[group, leaf]), pieces))
+            chunks.append(chunk)
+        if not store.read_into(self._path, wanted):
+            raise self._shorter(wanted[0][0])
+        for group, chunk in zip(groups, chunks, strict=True):
+            self._compare(group, leaf, chunk)
+        stored = field.type.storage_type if isinstance(field.type, pa.UuidType) else field.type
+        values = pa.Array.from_buffers(stored, ends[1] // width, [None, memory[1]], null_count=0)
+        if stored is field.type:
+            return values
+        return pa.ExtensionArray.from_storage(field.type, values)
+
+    def _plain_layouts(self, groups: range, leaf: int, width: int) -> list[tuple[int, ...]] | None:
+        """Return how the chunks of a column divide (SSTABLE-29); None unless all are plain."""
+        layouts: list[tuple[int, ...]] = []
+        for group in groups:
+            try:
+                layout = self._plain_pieces[group, leaf]
+            except KeyError:
+                layout = self._plain_layout(group, leaf, width)
+                self._plain_pieces[group, leaf] = layout
+            if layout is None:
+                return None
+            layouts.append(layout)
+        return layouts
+
+    def _plain_layout(self, group: int, leaf: int, width: int) -> tuple[int, ...] | None:
+        metadata, starts = self.footer.metadata, self.footer.group_starts
+        if metadata.row_group(group).column(leaf).compression != "UNCOMPRESSED":
+            return None
+        alone = range(group, group + 1)
+        (stretch,) = self._fetch_chunks(alone, [leaf])
+        self._check([stretch], alone, [leaf])
+        return plain_pieces(
+            stretch.content.to_pybytes(),
+            width=width,
+            row_count=starts[group + 1] - starts[group],
+            is_nullable=metadata.schema.column(leaf).max_definition_level > 0,
+        )
+
+    def _shorter(self, offset: int) -> Corruption:
+        return self._damage("SSTABLE-1: data file has become shorter", offset=offset)
 
     def _fetch(self, start: int, length: int) -> _Stretch:
         content = self._store.get_range(self._path, start=start, length=length)
         if len(content) != length:
-            raise self._damage("SSTABLE-1: data file has become shorter", offset=start)
+            raise self._shorter(start)
         return _Stretch(start, pa.py_buffer(content))
 
     def _check(self, stretches: Sequence[_Stretch], groups: range, leaves: Sequence[int]) -> None:
         checksums, chunks = self.footer.checksums, self.footer.chunks
         if checksums is None:
             return
-        count = len(self._leaf_paths)
         starts = [stretch.start for stretch in stretches]
         for group, leaf in product(groups, leaves):
             start = int(chunks.starts[group, leaf])
             stretch = stretches[bisect_right(starts, start) - 1]
             chunk = stretch.content.slice(start - stretch.start, int(chunks.lengths[group, leaf]))
-            if google_crc32c.value(chunk) != checksums[group * count + leaf]:
-                raise self._damage(
-                    f"column {self._leaf_paths[leaf]!a} of row group {group} is damaged",
-                    offset=start,
-                )
+            self._compare(group, leaf, [chunk])
+
+    def _compare(self, group: int, leaf: int, chunk: Sequence[pa.Buffer]) -> None:
+        """Compare a chunk, in pieces, with its checksum."""
+        checksums = self.footer.checksums
+        assert checksums is not None
+        found = 0
+        for piece in chunk:
+            found = google_crc32c.extend(found, piece)
+        if found != checksums[group * len(self._leaf_paths) + leaf]:
+            raise self._damage(
+                f"column {self._leaf_paths[leaf]!a} of row group {group} is damaged",
+                offset=int(self.footer.chunks.starts[group, leaf]),
+            )
 
     def _damage(self, message: str, *, offset: int | None = None) -> Corruption:
         return Corruption(message, path=self._path, offset=offset, hint=_HINT)
+
+
+def _plain_width(kind: pa.DataType) -> int | None:
+    """Return the bytes of a value that Parquet and Arrow write alike, and not as differences."""
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        return kind.bit_width // 8
+    if isinstance(kind, pa.UuidType):
+        return _UUID_BYTES
+    return kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
 
 
 def _runs(groups: range, count: int) -> list[range]:

@@ -2,7 +2,7 @@
 
                      Columnar (old levels)        Dual (young levels)
     codec            the table's, zstd 1          the table's, zstd 1
-    rows of a group  32,768                       65,536
+    rows of a group  16,384                       65,536
     page             1 MiB                        64 KiB
     bloom filters    key columns, where the       none: it has an index file
                      key index is hashed
@@ -45,7 +45,7 @@ from neve.model.schema_view import ArrowArray
 from neve.sstable.column_statistics import LINEAGE_LEAVES, Leaf, leaves_of, mean_length
 
 GROUP_ROWS_MAX: Final = 65_536
-_COLUMNAR_ROWS_MAX: Final = 32_768
+_COLUMNAR_ROWS_MAX: Final = 16_384
 GROUP_BYTES_MAX: Final = 16 << 20
 # The number of a row group is 16 bits in Parquet.
 GROUPS_MAX: Final = 32_767

@@ -79,6 +79,10 @@ class Disk(Protocol):
         """Read up to `length` bytes; may return fewer, and none only at the end."""
         ...
 
+    def read_into(self, handle: int, offset: int, pieces: Sequence[memoryview]) -> int:
+        """Fill memory that the caller has; return how many bytes were read, maybe fewer."""
+        ...
+
     def map_file(self, handle: int) -> memoryview:
         """Return the bytes of an open file, read on access; they outlive handle and name.
 
@@ -217,6 +221,19 @@ def read_fully(disk: Disk, handle: int, offset: int, length: int) -> bytes:
         offset += len(chunk)
         length -= len(chunk)
     return b"".join(chunks)
+
+
+def fill_fully(disk: Disk, handle: int, offset: int, pieces: Sequence[memoryview]) -> bool:
+    """Fill the pieces in order; False when the file ends before."""
+    rest = deque(pieces)
+    _drop(rest, 0)
+    while rest:
+        taken = disk.read_into(handle, offset, list(islice(rest, PIECES_MAX)))
+        if taken <= 0:
+            return False
+        offset += taken
+        _drop(rest, taken)
+    return True
 
 
 def write_fully(

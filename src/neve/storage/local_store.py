@@ -51,9 +51,16 @@ from neve.errors import (
     Wording,
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
-from neve.storage.disk import Disk, FileKind, error_from_disk, read_fully, write_fully
+from neve.storage.disk import (
+    Disk,
+    FileKind,
+    error_from_disk,
+    fill_fully,
+    read_fully,
+    write_fully,
+)
 from neve.storage.local_tree import LocalTree, link_found
-from neve.storage.object_store import ObjectInfo, StoredObject
+from neve.storage.object_store import ObjectInfo, StoredObject, Stretch
 from neve.storage.posix_disk import PosixDisk
 from neve.storage.table_paths import (
     TEMPORARY_PREFIX,
@@ -306,6 +313,13 @@ class LocalStore:
                 hint="Pass a start and a length of 0 or more",
             )
         return self._read(path, start=start, length=length)
+
+    def read_into(self, path: str, stretches: Sequence[Stretch]) -> bool:
+        """Fill the memory of all stretches; False if the object ends before; raises NotFound."""
+        with self._opened(path) as handle:
+            # Refuses what is not a plain file.
+            self._disk.size(handle)
+            return all(fill_fully(self._disk, handle, start, pieces) for start, pieces in stretches)
 
     def map(self, path: str) -> memoryview:
         """Return a whole object, read from the disk on access; raises NotFound.

@@ -50,7 +50,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import current_thread
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -147,6 +147,19 @@ def map_object(store: ObjectStore, path: str) -> pa.Buffer:
     """Return the bytes of an object, read-only; raises NotFound."""
     payload = store.map(path) if isinstance(store, MapsObjects) else store.get(path).payload
     return pa.py_buffer(payload)
+
+
+Stretch: TypeAlias = tuple[int, Sequence[memoryview]]
+"""Where bytes begin in an object, and the memory that they are read into."""
+
+
+@runtime_checkable
+class ReadsInto(Protocol):
+    """A store that reads into memory of the caller, and needs no time to find an object."""
+
+    def read_into(self, path: str, stretches: Sequence[Stretch]) -> bool:
+        """Fill the memory of all stretches; False if the object ends before; raises NotFound."""
+        ...
 
 
 @runtime_checkable

@@ -114,6 +114,17 @@ def _drive_flush() -> Callable[[int], None] | None:
     return flush
 
 
+def _read_joined(handle: int, pieces: Sequence[memoryview], offset: int) -> int:
+    """Do what `preadv` does, where the system does not have it."""
+    content = os.pread(handle, sum(map(len, pieces)), offset)
+    at = 0
+    for piece in pieces:
+        part = content[at : at + len(piece)]
+        piece[: len(part)] = part
+        at += len(part)
+    return at
+
+
 def _write_joined(handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
     return os.pwrite(handle, b"".join(pieces), offset)
 
@@ -127,6 +138,9 @@ class PosixDisk:
         self._sync = sync_bytes if flush is None else flush
         self._sync_entries: Callable[[int], None] = os.fsync if flush is None else flush
         self._reserve: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
+        self._read_pieces: Callable[[int, Sequence[memoryview], int], int] = getattr(
+            os, "preadv", _read_joined
+        )
         self._write_pieces: Callable[[int, Sequence[bytes | memoryview], int], int] = getattr(
             os, "pwritev", _write_joined
         )
@@ -155,6 +169,10 @@ class PosixDisk:
     def read(self, handle: int, offset: int, length: int) -> bytes:
         """Read at an offset, without moving any position."""
         return os.pread(handle, length, offset)
+
+    def read_into(self, handle: int, offset: int, pieces: Sequence[memoryview]) -> int:
+        """Read at an offset into the pieces, without moving any position."""
+        return self._read_pieces(handle, pieces, offset)
 
     def map_file(self, handle: int) -> memoryview:
         """Map the whole file for reading; the mapping holds no handle."""

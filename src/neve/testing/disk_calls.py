@@ -97,6 +97,11 @@ class HookedDisk:
         self._before_handle(CallKind.READ, handle, offset, length)
         return self._inner.read(handle, offset, length)
 
+    def read_into(self, handle: int, offset: int, pieces: Sequence[memoryview]) -> int:
+        """Report, then forward."""
+        self._before_handle(CallKind.READ, handle, offset, sum(map(len, pieces)))
+        return self._inner.read_into(handle, offset, pieces)
+
     def map_file(self, handle: int) -> memoryview:
         """Report, then forward."""
         self._before_handle(CallKind.MAP_FILE, handle)

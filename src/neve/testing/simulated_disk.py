@@ -152,6 +152,16 @@ class SimulatedDisk:
         with self._called(CallKind.READ, self._path(handle), offset, length):
             return bytes(self._file(handle).content[offset : offset + length])
 
+    def read_into(self, handle: int, offset: int, pieces: Sequence[memoryview]) -> int:
+        """Read at an offset into the pieces."""
+        content = memoryview(self.read(handle, offset, sum(map(len, pieces))))
+        taken = len(content)
+        for piece in pieces:
+            part = content[: len(piece)]
+            piece[: len(part)] = part
+            content = content[len(part) :]
+        return taken
+
     def map_file(self, handle: int) -> memoryview:
         """Return a copy of the bytes as they are now."""
         with self._called(CallKind.MAP_FILE, self._path(handle)):

@@ -1,9 +1,10 @@
 """Scans: which rows, in which order, and how little is touched for them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
+from threading import current_thread
 from threading import enumerate as enumerate_threads
 from typing import Any
 
@@ -19,7 +20,11 @@ from neve.model.plain_values import encode_single_value
 from neve.model.predicate import col
 from neve.model.schema import Column
 from neve.read.scan import Scan
+from neve.sstable.parquet_groups import ParquetGroups
+from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
+from neve.storage.object_store import ObjectStore
+from neve.testing.simulated_disk import SimulatedDisk
 from tests.unit.read.table_bench import (
     FORMATS,
     NUMBERED,
@@ -27,6 +32,7 @@ from tests.unit.read.table_bench import (
     PLACED,
     TableBench,
     numbered,
+    small_groups,
 )
 
 every_format = pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORMATS)
@@ -513,6 +519,81 @@ def test_files_from_before_a_key_column_was_renamed_are_read_and_superseded(
     assert bench.scan().count() == bench.scan().to_arrow().num_rows == 39
     assert [row["renamed"] for row in last] == ([39, 38] if key == "exact" else ["s39", "s38"])
     assert bench.scan(key_range=(last[1]["renamed"], None)).count() == 2
+
+
+# How much is read at once
+
+
+def small_file(store: ObjectStore | None = None) -> TableBench:
+    bench = TableBench(store=store)
+    with small_groups(rows=16):
+        bench.add(numbered(range(200)), level=1, dead=[3, 150])
+    return bench
+
+
+def local_store() -> LocalStore:
+    return LocalStore("/lake", disk=SimulatedDisk())
+
+
+def test_columns_of_fixed_width_are_read_in_pieces_of_many_groups() -> None:
+    bench = small_file(local_store())
+    reads: list[int] = []
+
+    def note(self: ParquetGroups, groups: range, *args: Any, **options: Any) -> pa.Table:  # noqa: ANN401 - passed on
+        reads.append(len(groups))
+        return read(self, groups, *args, **options)
+
+    read = ParquetGroups.read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParquetGroups, "read", note)
+        patch.setattr("neve.read.file_rows.BATCH_ROWS", 32)
+        amounts = bench.scan(columns=["amount"]).to_arrow()
+        assert reads == [13]
+        reads.clear()
+        # Texts may be long: only a few groups at a time.
+        names = bench.scan(columns=["name"]).to_arrow()
+        assert reads == [2] * 6 + [1]
+        reads.clear()
+        patch.setattr("neve.read.file_rows._PIECE_BYTES_MAX", 64 * 8)
+        assert bench.scan(columns=["amount"]).to_arrow().equals(amounts)
+        assert reads == [4, 4, 4, 1]
+    expected = [row for at, row in enumerate(numbered(range(200))) if at not in {3, 150}]
+    assert amounts.to_pylist() == [{"amount": row["amount"]} for row in expected]
+    assert names.to_pylist() == [{"name": row["name"]} for row in expected]
+
+
+@pytest.mark.parametrize(("store", "threaded"), [(local_store, False), (MemoryStore, True)])
+def test_few_bytes_of_a_local_table_are_read_without_threads(
+    store: Callable[[], ObjectStore], threaded: bool
+) -> None:
+    bench = small_file(store())
+    names: set[str] = set()
+
+    def note(self: ParquetGroups, *args: Any, **options: Any) -> pa.Table:  # noqa: ANN401 - passed on
+        names.add(current_thread().name)
+        return read(self, *args, **options)
+
+    read = ParquetGroups.read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParquetGroups, "read", note)
+        patch.setattr("neve.read.file_rows.BATCH_ROWS", 32)
+        expected = bench.scan().to_arrow()
+        assert any(name.startswith("neve-scan") for name in names) is threaded
+        names.clear()
+        patch.setattr("neve.read.scan._THREADED_BYTES", 100)
+        assert bench.scan().to_arrow().equals(expected)
+        assert all(name.startswith("neve-scan") for name in names)
+
+
+@pytest.mark.parametrize("columns", [["amount"], ["name"], ["id", "name"], None], ids=str)
+def test_marked_rows_are_left_out_of_one_column_and_of_all(columns: list[str] | None) -> None:
+    bench = small_file(local_store())
+    bench.delete({"id": 77})
+    found = bench.scan(columns=columns).to_arrow()
+    expected = [row for row in numbered(range(200)) if row["id"] not in {3, 77, 150}]
+    wanted = bench.batch(expected).select(columns or bench.schema.arrow_schema.names)
+    assert found.combine_chunks().to_batches() == [wanted]
+    assert bench.scan(filter="id > 70", columns=columns).count() == 127
 
 
 # Care for files

@@ -220,7 +220,7 @@ def test_rows_appended_in_pieces_make_the_same_bytes_as_at_once(
 
 
 @pytest.mark.parametrize(
-    ("file_format", "group_rows"), [(FileFormat.COLUMNAR, 32_768), (FileFormat.DUAL, 65_536)]
+    ("file_format", "group_rows"), [(FileFormat.COLUMNAR, 16_384), (FileFormat.DUAL, 65_536)]
 )
 def test_groups_have_one_size_but_for_the_last(file_format: FileFormat, group_rows: int) -> None:
     schema, rows = plain_rows(200_000)

@@ -1,6 +1,7 @@
 """Objects as Arrow buffers, mapped where a store can."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,52 @@ def test_pieces_that_are_too_much_together_are_refused(tmp_path: Path) -> None:
         put_file(store, "a", PIECES)
 
     assert list(store.list("")) == []
+
+
+# Reading into memory of the caller
+
+
+@pytest.mark.parametrize("kind", ["local", "simulated", "without preadv"])
+def test_bytes_are_read_to_where_the_caller_wants_them(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "without preadv":
+        monkeypatch.delattr(os, "preadv")
+    store = LocalStore("/lake", disk=SimulatedDisk()) if kind == "simulated" else None
+    store = store or LocalStore(str(tmp_path))
+    store.put("data/a", PAYLOAD)
+    memory = bytearray(20)
+    view = memoryview(memory)
+
+    assert store.read_into("data/a", [(300, (view[2:5], view[10:12])), (7, (view[:2], view[5:5]))])
+
+    assert memory[:5] == PAYLOAD[7:9] + PAYLOAD[300:303]
+    assert memory[10:12] == PAYLOAD[303:305]
+    end = len(PAYLOAD)
+    assert not store.read_into("data/a", [(end - 1, (view[:2],))])
+    assert not store.read_into("data/a", [(end + 5, (view[:2],))])
+    assert store.read_into("data/a", [(end - 1, (view[:1],))])
+    assert store.read_into("data/a", [])
+    with pytest.raises(NotFound):
+        store.read_into("data/b", [(0, (view,))])
+
+
+def test_a_disk_that_fails_while_memory_is_filled_keeps_no_handle() -> None:
+    simulated = SimulatedDisk()
+    disk = FaultyDisk(simulated)
+    store = LocalStore("/lake", disk=disk)
+    store.put("data/a", PAYLOAD)
+    disk.plan(Failure(at=1, kind=CallKind.READ, number=errno.EIO))
+
+    with pytest.raises(Unavailable):
+        store.read_into("data/a", [(0, (memoryview(bytearray(5)),))])
+
+    assert simulated.open_handles == 0
+
+
+def test_only_plain_files_are_read_into_memory(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("data/a/b", PAYLOAD)
+
+    with pytest.raises(NotFound):
+        store.read_into("data/a", [(0, (memoryview(bytearray(5)),))])

@@ -34,7 +34,7 @@ def run_as_macos(monkeypatch: pytest.MonkeyPatch) -> None:
 SYSTEMS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "this system": lambda _patch: None,
     "without Linux calls": lambda patch: leave_out(
-        patch, "fdatasync", "posix_fallocate", "pwritev"
+        patch, "fdatasync", "posix_fallocate", "preadv", "pwritev"
     ),
     "as macOS": run_as_macos,
 }

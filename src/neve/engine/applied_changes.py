@@ -39,6 +39,7 @@ from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
 from neve.model.arrow_types import value_hint
 from neve.model.display import listed, shown
+from neve.model.exact_columns import exact_batch
 from neve.model.scalar_values import Unfit, scalar_form
 from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint
@@ -448,8 +449,12 @@ class _DictChanges:
     def written(self) -> pa.RecordBatch:
         """Return the rows that are written, in the table's schema."""
         codec = self._path.context.codec
+        places = self.places[0].tolist()
+        exact = exact_batch([self._stored[place] for place in places], codec.schema)
+        if exact is not None:
+            return exact
         rows: list[bytes] = []
-        for place in self.places[0].tolist():
+        for place in places:
             try:
                 rows.append(codec.encode(self._stored[place]))
             except SchemaMismatch as error:

@@ -288,7 +288,7 @@ def test_odd_lines_are_read_the_same(
                 lines[at] = lines[at][:place] + data.draw(st.binary(max_size=2)) + lines[at][place:]
     end = data.draw(st.sampled_from([b"\n", b"\r\n"]))
     content = data.draw(st.sampled_from([b"", b"\xef\xbb\xbf", b"\n"])) + end.join(lines)
-    options = {"keep_good": keep_good, "batch_rows": batch_rows}
+    options: dict[str, Any] = {"keep_good": keep_good, "batch_rows": batch_rows}
 
     found = read(content, table.schema, **options)
 
@@ -308,15 +308,17 @@ def test_every_odd_value_is_read_the_same(arrow_type: pa.DataType) -> None:
 
 @pytest.mark.parametrize("line", LINES)
 def test_every_odd_line_is_read_the_same(line: bytes) -> None:
-    fields = [pa.field("id", pa.int64(), nullable=False), pa.field("c0", pa.string())]
-    schema = TableSchema.from_arrow(pa.schema(fields), primary_key=["id"])
+    schema = TableSchema.from_arrow(
+        pa.schema([("id", pa.int64()), ("c0", pa.string())]),
+        primary_key=["id"],
+    )
     good = [b'{"id": %d, "c0": "x"}' % number for number in range(40)]
 
     for at in (0, 1, 20, 40):
         content = b"\n".join([*good[:at], line, *good[at:]])
         for keep_good in (False, True):
-            options = {"keep_good": keep_good, "batch_rows": 7}
-            found = read(content, schema, **options)  # type: ignore[arg-type]
+            options: dict[str, Any] = {"keep_good": keep_good, "batch_rows": 7}
+            found = read(content, schema, **options)
             assert found == read_one_by_one(content, schema, **options)
 
 

@@ -111,7 +111,7 @@ class JsonColumns:
         return pa.RecordBatch.from_arrays(columns, schema=self._wanted.arrow_schema)
 
     def _column(self, table: pa.Table, column: Column) -> ArrowArray:
-        array = cast("ArrowArray", pa.concat_arrays(table.column(column.name).chunks))
+        array = pa.concat_arrays(table.column(column.name).chunks)
         if array.null_count and column.name in self._required:
             raise _Unlike
         return _converted(array, column)

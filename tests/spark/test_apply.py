@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 import neve
 from neve import spark as ns
 from neve.engine.applied_changes import OPERATIONS
+from neve.errors import SchemaMismatch
 from neve.spark.source import NeveSource
 from tests.spark.bulk_tables import NAME, Row, clean_rows, current_version
 
@@ -477,3 +478,20 @@ def test_options_that_mean_nothing_are_refused(spark: SparkSession, refusing: Pa
         writer(rows, order_by="lsn").save(str(refusing))
     with pytest.raises(PySparkException, match="Did you mean 'orderBy'"):
         writer(rows, orderBys="lsn").save(str(refusing))
+
+
+@pytest.mark.parametrize("blank", [None, float("nan")])
+def test_a_change_without_an_order_is_refused_unless_it_is_skipped(
+    spark: SparkSession, tmp_path: Path, blank: float | None
+) -> None:
+    make_table(tmp_path)
+    feed = "op string, id long, v long, text string, at double"
+    skipped = [("-U", 1, 0, "old", blank), ("c", 1, 2, "b", 2.5), ("c", 1, 1, "a", 1.5)]
+
+    ns.apply(spark.createDataFrame(skipped, feed), tmp_path, NAME, order_by="at")
+
+    assert sound_rows(tmp_path) == {1: (1, 2, "b")}
+    wrong = spark.createDataFrame([*skipped, ("d", 1, None, None, blank)], feed)
+    with pytest.raises(SchemaMismatch, match="at"):
+        ns.apply(wrong, tmp_path, NAME, order_by="at")
+    assert sound_rows(tmp_path) == {1: (1, 2, "b")}

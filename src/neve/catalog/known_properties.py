@@ -4,11 +4,14 @@
     format-version                    2, 3; it only rises          3
     write.format.default              parquet                      parquet
     write.parquet.compression-codec   zstd, snappy, gzip, none     zstd
+    write.target-file-size-bytes      1 and up                     67108864
     neve.retention.versions           1 and up                     5
     neve.retention.milliseconds       0 and up                     86400000, a day
     neve.append                       upsert, refuse               upsert
 
-`neve.append` says what an append of another engine does to keys that the table has already.
+`write.target-file-size-bytes` is for jobs, streams and bulk writes; a live writer has the option
+`file_bytes`. `neve.append` says what an append of another engine does to keys that the table has
+already.
 
 Names that begin with `neve.` are reserved: an unknown one is a typo and is refused. So is
 `schema.name-mapping.default`, which is derived from the schema and published with it. All other
@@ -21,6 +24,7 @@ from typing import Final
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.manifest.table_head import Retention
 from neve.model.suggestions import similar_name_hint
+from neve.table.table_files import FILE_BYTES_PROPERTY
 
 FORMAT_VERSION: Final = "format-version"
 FILE_FORMAT: Final = "write.format.default"
@@ -41,10 +45,14 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     COMPRESSION_CODEC: ("zstd", "snappy", "gzip", "none"),
     APPEND: ("upsert", "refuse"),
 }
-_COUNTS: Final[dict[str, int]] = {RETENTION_VERSIONS: 1, RETENTION_MILLISECONDS: 0}
+_COUNTS: Final[dict[str, int]] = {
+    RETENTION_VERSIONS: 1,
+    RETENTION_MILLISECONDS: 0,
+    FILE_BYTES_PROPERTY: 1,
+}
 """Smallest value of properties that are whole numbers."""
 _COUNT_DIGITS_MAX: Final = 15
-_OWN: Final = (*_COUNTS, APPEND)
+_OWN: Final = (RETENTION_VERSIONS, RETENTION_MILLISECONDS, APPEND)
 KNOWN_PROPERTIES: Final = (*_CHOICES, *_COUNTS)
 """Names that mean something to neve."""
 

@@ -12,7 +12,8 @@
 
 The first line that is not blank decides: `[` begins an array, and `{` alone on a line can only
 begin a document. An error has the place of the row, `file:line` or its number in an array, and the
-column. Blank lines are skipped. Only one batch of the input is in memory at a time.
+column. Blank lines are skipped. Only one batch of the input is in memory at a time. Arrow reads
+lines where it reads what this module would, see `neve.cli.json_columns`.
 
 If only some columns are written, an object must have the key and all of these; its other columns
 are ignored.
@@ -20,12 +21,15 @@ are ignored.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
 from json import JSONDecodeError
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 
 from neve.cli.command_wording import command_words
+from neve.cli.json_columns import JsonColumns
 from neve.cli.refused_rows import RefusedRows
 from neve.cli.value_forms import json_reader, parse_json
 from neve.engine.row_input import given_columns, narrowed_codec
@@ -38,6 +42,12 @@ from neve.model.schema import TableSchema
 LINE_BYTES_MAX: Final = 64 << 20
 BATCH_BYTES: Final = 32 << 20
 """A batch ends after this many bytes of input, however few rows they are."""
+
+# Arrow reads so many bytes at a time. Where it cannot, the lines are split into parts, and the few
+# lines of the last part are read one by one.
+_READ_BYTES: Final = 4 << 20
+_PARTS: Final = 16
+_ONE_BY_ONE_MAX: Final = 16
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 JSON_FORMS: Final = "Write JSON lines, one object per line, or one array of objects"
@@ -82,10 +92,10 @@ class JsonRows:
         self._readers = {column.name: json_reader(column.type) for column in schema.columns}
         self._needed = [] if columns is None else self._codec.schema.arrow_schema.names
         self._unasked = frozenset(self._readers).difference(self._codec.schema.arrow_schema.names)
+        self._columns = JsonColumns(schema, self._codec.schema, self._needed)
         # The last batch: how many rows came before it, and its lines.
         self._rows_before = 0
-        self._lines_given: list[int] = []
-        self._contents_given: list[bytes] = []
+        self._given = _Lines()
 
     def row(self, text: str, *, line: int | None = None) -> bytes:
         """Return one row as the codec of the schema encodes it; raises typed errors."""
@@ -148,16 +158,20 @@ class JsonRows:
         """Return an encoded row as the values of its columns."""
         return self._codec.decode(row)
 
+    def rows_of(self, batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
+        """Yield the rows of a batch as the values of their columns."""
+        return map(self._codec.decode, self._codec.encode_batch(batch))
+
     def place_of(self, row: int) -> str:
         """Return the place of a row of the last batch; rows are counted from 0."""
         place = row - self._rows_before
-        if not 0 <= place < len(self._lines_given):
+        if not 0 <= place < len(self._given.numbers):
             return self._source
-        return self._named(self._lines_given[place])
+        return self._named(self._given.numbers[place])
 
     def stands_at(self, row: int) -> int:
         """Return the line of a row, counted from 0, of the batch that was given last."""
-        return self._lines_given[row - self._rows_before]
+        return self._given.numbers[row - self._rows_before]
 
     def places_of(self, lines: Sequence[int]) -> list[str]:
         """Return the places of lines."""
@@ -165,32 +179,61 @@ class JsonRows:
 
     def text_of(self, row: int) -> bytes:
         """Return the line of a row, counted from 0, of the batch that was given last."""
-        return self._contents_given[row - self._rows_before]
+        return self._given.contents[row - self._rows_before]
 
     def batches(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a stream of lines in batches."""
-        return map(self.batch, self.encoded(stream, batch_rows=batch_rows))
+        """Yield the rows of a stream of lines in batches."""
+        source = self._lines(stream)
+        pieces: list[pa.RecordBatch] = []
+        good, size = _Lines(), 0
+        while True:
+            lines = _Lines()
+            missing = batch_rows - len(good.numbers)
+            failure = lines.fill(source, missing, min(_READ_BYTES, BATCH_BYTES - size))
+            is_over = not lines.numbers
+            size += lines.size
+            # A row is refused before what follows it fails.
+            is_row = self._read(lines, pieces, good)
+            if failure is not None:
+                raise failure
+            if is_over:
+                break
+            if len(good.numbers) >= batch_rows or (size >= BATCH_BYTES and is_row):
+                yield self._noted(pieces, good)
+                pieces, good, size = [], _Lines(), 0
+        if pieces:
+            yield self._noted(pieces, good)
 
-    def encoded(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[list[bytes]]:
-        """Yield the encoded rows of a stream of lines, many at a time."""
+    def _read(self, lines: "_Lines", pieces: list[pa.RecordBatch], good: "_Lines") -> bool:
+        """Add the rows of lines; return whether the last one is a row. Raises typed errors."""
+        count = len(lines.numbers)
+        batch = self._columns.read(lines.contents) if count else None
+        if batch is not None:
+            pieces.append(batch)
+            good.extend(lines)
+            return True
+        is_row = False
+        if count > _ONE_BY_ONE_MAX:
+            # Arrow reads all but the part with the line that it cannot read.
+            step = -(-count // _PARTS)
+            for start in range(0, count, step):
+                is_row = self._read(lines.cut(start, start + step), pieces, good)
+            return is_row
         rows: list[bytes] = []
-        lines: dict[int, bytes] = {}
-        size = 0
-        for line, content in self._lines(stream):
-            size += len(content)
+        for line, content in zip(lines.numbers, lines.contents, strict=True):
             try:
                 rows.append(self._line(content, line))
             except (InvalidArgument, SchemaMismatch) as error:
                 if self._refused is None:
                     raise
                 self._refused.add(error, place=line, text=content, names_place=True)
-                continue
-            lines[line] = b"" if self._refused is None else content
-            if len(rows) >= batch_rows or size >= BATCH_BYTES:
-                yield self._noted(rows, lines)
-                rows, lines, size = [], {}, 0
+                is_row = False
+            else:
+                good.add(line, content)
+                is_row = True
         if rows:
-            yield self._noted(rows, lines)
+            pieces.append(self.batch(rows))
+        return is_row
 
     def _place(self, line: int | None) -> str:
         return self._source if line is None else self._named(line)
@@ -211,26 +254,70 @@ class JsonRows:
                 hint="Convert the file: iconv -t utf-8",
             ) from None
 
-    def _noted(self, rows: list[bytes], lines: dict[int, bytes]) -> list[bytes]:
-        self._rows_before += len(self._lines_given)
-        self._lines_given = [*lines]
-        self._contents_given = [*lines.values()]
-        return rows
+    def _noted(self, pieces: list[pa.RecordBatch], lines: "_Lines") -> pa.RecordBatch:
+        self._rows_before += len(self._given.numbers)
+        self._given = lines
+        if len(pieces) == 1:
+            return pieces[0]
+        (batch,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
+        return batch
 
-    def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        line = 0
-        while content := stream.readline(LINE_BYTES_MAX + 1):
-            line += 1
+    def _lines(self, stream: BinaryIO, head: Sequence[bytes] = ()) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines of a stream that are not blank; `head` was already read from it."""
+        rest = iter(partial(stream.readline, LINE_BYTES_MAX + 1), b"")
+        for line, content in enumerate(chain(head, rest), start=1):
             if len(content) > LINE_BYTES_MAX:
                 raise LimitExceeded(
                     f"{self._source}:{line}: longer than {LINE_BYTES_MAX:,} bytes",
                     limit=LINE_BYTES_MAX,
                     hint="Write one JSON object per line",
                 )
-            if line == 1:
-                content = content.removeprefix(BYTE_ORDER_MARK)
-            if content.strip():
-                yield line, content
+            text = content.removeprefix(BYTE_ORDER_MARK) if line == 1 else content
+            if text and not text.isspace():
+                yield line, text
+
+
+class _Lines:
+    """Lines with their numbers."""
+
+    __slots__ = ("contents", "numbers", "size")
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.contents: list[bytes] = []
+        self.size = 0
+        """Bytes that `fill` took."""
+
+    def fill(
+        self, source: Iterator[tuple[int, bytes]], count: int, bytes_max: int
+    ) -> Exception | None:
+        """Take lines up to a count, or until they have so many bytes; return what went wrong."""
+        try:
+            for number, content in islice(source, count):
+                self.add(number, content)
+                self.size += len(content)
+                if self.size >= bytes_max:
+                    break
+        except Exception as error:  # noqa: BLE001 - raised after these lines are read
+            return error
+        return None
+
+    def add(self, number: int, content: bytes) -> None:
+        """Add one line."""
+        self.numbers.append(number)
+        self.contents.append(content)
+
+    def extend(self, lines: "_Lines") -> None:
+        """Add lines."""
+        self.numbers += lines.numbers
+        self.contents += lines.contents
+
+    def cut(self, start: int, stop: int) -> "_Lines":
+        """Return some of the lines."""
+        part = _Lines()
+        part.numbers = self.numbers[start:stop]
+        part.contents = self.contents[start:stop]
+        return part
 
 
 def _what_is_wrong(error: ValueError, text: str) -> str:
@@ -251,13 +338,14 @@ class JsonFileRows(JsonRows):
         """Return the texts of rows, with their lines or numbers."""
         return self._lines(stream)
 
-    def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    def _lines(self, stream: BinaryIO, head: Sequence[bytes] = ()) -> Iterator[tuple[int, bytes]]:
         """Yield the texts of rows, with their lines, or with their numbers in an array."""
-        head = [*_head(stream)]
+        head = [*head, *_head(stream)]
         begin = b"".join(head).removeprefix(BYTE_ORDER_MARK).strip()
         if not begin.startswith(_ARRAY) and begin != _DOCUMENT:
-            # Reading lines needs no other method of a stream.
-            yield from super()._lines(cast("BinaryIO", _Rejoined(head, stream)))
+            if head and not head[-1].endswith(b"\n"):
+                head[-1] += stream.readline(LINE_BYTES_MAX + 1 - len(head[-1]))
+            yield from super()._lines(stream, head)
             return
         self._is_array = True
         read = b"".join(head).removeprefix(BYTE_ORDER_MARK)
@@ -326,22 +414,6 @@ class JsonFileRows(JsonRows):
             raise InvalidArgument(
                 f"{self._source}: there is text after the end of the array", hint=JSON_FORMS
             )
-
-
-class _Rejoined:
-    """The lines of a stream, with those that were already read."""
-
-    def __init__(self, head: list[bytes], stream: BinaryIO) -> None:
-        self._head = head
-        self._stream = stream
-
-    def readline(self, limit: int) -> bytes:
-        line = b""
-        while self._head and not line.endswith(b"\n"):
-            line += self._head.pop(0)
-        if line.endswith(b"\n"):
-            return line
-        return line + self._stream.readline(max(0, limit - len(line)))
 
 
 def _head(stream: BinaryIO) -> Iterator[bytes]:

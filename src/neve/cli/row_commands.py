@@ -408,17 +408,17 @@ def _check_way(row: str, columns: Sequence[str], *, if_absent: bool, expected: s
 def _upsert(table: Table, row: str, columns: Sequence[str] | None, done: _Done) -> None:
     rows = JsonFileRows(table.schema, source=_source(row), columns=columns)
     with naming_the_row(rows.place_of, lambda: done.written + done.present):
-        for encoded in _given(row, rows):
-            done.sequence = table.upsert(rows.batch(encoded), columns)
-            done.written += len(encoded)
+        for batch in _given(row, rows):
+            done.sequence = table.upsert(batch, columns)
+            done.written += batch.num_rows
 
 
 def _put_absent(table: Table, row: str, done: _Done) -> None:
     rows = JsonFileRows(table.schema, source=_source(row))
     with naming_the_row(rows.place_of, lambda: done.written + done.present):
-        for encoded in _given(row, rows):
-            for each in encoded:
-                sequence = table.put_if_absent(rows.values(each))
+        for batch in _given(row, rows):
+            for each in rows.rows_of(batch):
+                sequence = table.put_if_absent(each)
                 if sequence is None:
                     done.present += 1
                 else:
@@ -445,13 +445,13 @@ def _source(row: str) -> str:
     return "standard input" if row == _STANDARD_INPUT else "the row"
 
 
-def _given(row: str, rows: JsonRows) -> Iterator[list[bytes]]:
+def _given(row: str, rows: JsonRows) -> Iterator[pa.RecordBatch]:
     if row != _STANDARD_INPUT:
-        yield [rows.row(row)]
+        yield rows.batch([rows.row(row)])
         return
     if sys.stdin is None:
         raise InvalidArgument("there is no standard input", hint="Write the row as an argument")
-    yield from rows.encoded(sys.stdin.buffer, batch_rows=_BATCH_ROWS)
+    yield from rows.batches(sys.stdin.buffer, batch_rows=_BATCH_ROWS)
 
 
 @click.command(

@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from rich.cells import cell_len
 from rich.text import Text
 
+from neve.cli.row_text import csv_cell, csv_lines, json_lines
 from neve.cli.value_forms import json_values, text_of
 from neve.errors import InvalidArgument, Unavailable
 from neve.inspect.page import wrapped
@@ -47,7 +48,6 @@ _CELL_COLUMNS_MAX: Final = 60
 _CELL_COLUMNS_MIN: Final = 8
 _GAP: Final = "  "
 STANDARD_OUTPUT: Final = "-"
-_QUOTED: Final = frozenset('",\r\n')
 # A row group of a Parquet file is collected in memory up to this many rows, or bytes.
 _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 64 << 20
@@ -222,9 +222,9 @@ def write_rows(
     """
     counted = _Counted(batches)
     writers: dict[RowForm, Callable[[BinaryIO], None]] = {
-        RowForm.JSON: lambda sink: _write_document(sink, schema, json_rows(counted), facts),
-        RowForm.JSONL: lambda sink: _write_lines(sink, schema, json_rows(counted)),
-        RowForm.CSV: lambda sink: _write_csv(sink, schema, json_rows(counted)),
+        RowForm.JSON: lambda sink: _write_document(sink, counted, facts),
+        RowForm.JSONL: lambda sink: _write_lines(sink, counted),
+        RowForm.CSV: lambda sink: _write_csv(sink, schema, counted),
         RowForm.PARQUET: lambda sink: _write_parquet(sink, schema, counted),
     }
     if path != STANDARD_OUTPUT:
@@ -276,41 +276,27 @@ def new_file(path: str) -> Iterator[BinaryIO]:
 
 
 def _write_document(
-    sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow], facts: dict[str, Json]
+    sink: BinaryIO, batches: Iterable[pa.RecordBatch], facts: dict[str, Json]
 ) -> None:
     members = "".join(
         f"\n  {json.dumps(name)}: {json.dumps(value)}," for name, value in facts.items()
     )
     sink.write(f'{{{members}\n  "rows": ['.encode())
-    separator = "\n    "
-    for row in rows:
-        sink.write(f"{separator}{json.dumps(dict(zip(schema.names, row, strict=True)))}".encode())
-        separator = ",\n    "
+    comma = len(b",")
+    for batch in batches:
+        if batch.num_rows:
+            sink.write(json_lines(batch, begin=",\n    ", end="")[comma:])
+            comma = 0
     sink.write(b"]\n}\n")
 
 
-def _write_lines(sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow]) -> None:
-    names = schema.names
-    sink.writelines(f"{json.dumps(dict(zip(names, row, strict=True)))}\n".encode() for row in rows)
+def _write_lines(sink: BinaryIO, batches: Iterable[pa.RecordBatch]) -> None:
+    sink.writelines(json_lines(batch, begin="", end="\n") for batch in batches)
 
 
-def _write_csv(sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow]) -> None:
-    sink.write(_csv_line(schema.names))
-    sink.writelines(_csv_line(row) for row in rows)
-
-
-def _csv_line(cells: Sequence[Json]) -> bytes:
-    return f"{','.join(map(_csv_cell, cells))}\n".encode()
-
-
-def _csv_cell(value: Json) -> str:
-    if value is None:
-        return ""
-    text = text_of(value)
-    if text and text == text.strip() and _QUOTED.isdisjoint(text):
-        return text
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"'
+def _write_csv(sink: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    sink.write(f"{','.join(map(csv_cell, schema.names))}\n".encode())
+    sink.writelines(csv_lines(batch) for batch in batches)
 
 
 def _write_parquet(sink: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:

@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from neve.errors import SchemaMismatch
 from neve.inspect.shown_text import Json
+from neve.model.array_fit import flattened
 from neve.model.arrow_types import (
     NESTED_KINDS,
     ArrowField,
@@ -128,7 +129,7 @@ def json_values(array: ArrowArray) -> list[Json]:
     match kind:
         case TypeKind.LIST:
             assert isinstance(array, pa.ListArray)
-            return _rebuilt(array, json_values(array.flatten()))
+            return _rebuilt(array, json_values(flattened(array)))
         case TypeKind.STRUCT:
             return _struct_values(array)
         case TypeKind.MAP:
@@ -422,7 +423,7 @@ def _map_values(array: ArrowArray) -> list[Json]:
     assert isinstance(array, pa.MapArray)
     entries = array.cast(pa.list_(pa.struct(child_fields(array.type))))
     assert isinstance(entries, pa.ListArray)
-    inside = entries.flatten()
+    inside = flattened(entries)
     assert isinstance(inside, pa.StructArray)
     keys, items = (json_values(child) for child in inside.flatten())
     pairs = cast("list[Json]", [list(pair) for pair in zip(keys, items, strict=True)])

@@ -40,6 +40,7 @@ from neve.model.array_fit import fit_column, nulls
 from neve.model.arrow_buffers import Positions
 from neve.model.arrow_types import value_hint
 from neve.model.display import listed, shown
+from neve.model.exact_columns import exact_batch
 from neve.model.scalar_values import Unfit, scalar_form
 from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint
@@ -72,7 +73,7 @@ class ChangeOptions:
     order_by: Sequence[str] = ()
     """The columns that decide which change of a key is newest; without any, the last one is."""
     operations: Mapping[str, str] | None = None
-    """Operations besides the usual ones: their name, then upsert, delete or skip."""
+    """Operations besides the usual ones: their name in small letters, then what they mean."""
 
     @classmethod
     def of(
@@ -98,12 +99,24 @@ class ChangeOptions:
                 raise InvalidArgument(
                     f"a column is given as {type(name).__name__}", hint="Pass its name"
                 )
+        meanings: dict[str, str] = {}
         for name, meaning in (self.operations or {}).items():
             if meaning not in _MEANINGS:
                 raise InvalidArgument(
                     f"operation {shown(name)} means {shown(meaning)}",
                     hint=f"Map it to one of {', '.join(_MEANINGS)}",
                 )
+            if not isinstance(name, str):
+                raise InvalidArgument(
+                    f"an operation is given as {type(name).__name__}", hint="Pass its name"
+                )
+            if meanings.setdefault(name.lower(), meaning) != meaning:
+                raise InvalidArgument(
+                    f"operation {shown(name)} has two meanings, in capital and small letters",
+                    hint="Names of operations are the same in capital and small letters",
+                )
+        if self.operations is not None:
+            object.__setattr__(self, "operations", meanings)
 
     def on(self, schema: TableSchema) -> "ChangeOptions":
         """Return the options for a table: its own order columns, where it has any."""
@@ -121,9 +134,8 @@ class ChangeOptions:
         """Return what an operation does; None for one that is unknown."""
         if not isinstance(operation, str):
             return None
-        if self.operations is not None and operation in self.operations:
-            return self.operations[operation]
-        return OPERATIONS.get(operation.lower())
+        name = operation.lower()
+        return (self.operations or {}).get(name) or OPERATIONS.get(name)
 
     def meanings(self, column: "pa.ChunkedArray[Any]") -> "npt.NDArray[np.object_]":
         """Return what each operation of a column does; None for one that is unknown."""
@@ -349,11 +361,11 @@ def ruled_changes(
     by_age = np.argsort(arrival, kind="stable")
     orders: Orders | None = None
     if order is not None:
-        gone = _ordered_deletes(feed.order(), feed.places[1], order)
+        gone = _ordered_deletes(feed.order(), feed.places, order)
         own = order.of_changes(written, feed.places[0])
         orders = joined_orders([own, order.of_changes(gone, feed.places[1])])
     elif options.order_by and len(arrival):
-        by_age = np.lexsort((arrival, _ranks(feed.order())[arrival]))
+        by_age = np.lexsort((arrival, _ranks(feed.order())))
     return RowChanges(
         rows=written,
         keys=path.encode_keys(written),
@@ -365,12 +377,15 @@ def ruled_changes(
 
 
 def _ordered_deletes(
-    order: Sequence["pa.Array[Any]"], places: Positions, wanted: RowOrder
+    order: Sequence["pa.Array[Any]"], places: tuple[Positions, Positions], wanted: RowOrder
 ) -> pa.RecordBatch:
     """Return the order columns of deletes, in the types of the table."""
     fields = [wanted.schema.column(name).arrow_field for name in wanted.names]
-    given = [column.take(places) for column in order] or [nulls(0, each.type) for each in fields]
-    with _counted_in(places):
+    written, deleted = places
+    given = [column.slice(len(written)) for column in order] or [
+        nulls(0, each.type) for each in fields
+    ]
+    with _counted_in(deleted):
         arrays = [fit_column(column, each) for column, each in zip(given, fields, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -449,8 +464,12 @@ class _DictChanges:
     def written(self) -> pa.RecordBatch:
         """Return the rows that are written, in the table's schema."""
         codec = self._path.context.codec
+        places = self.places[0].tolist()
+        exact = exact_batch([self._stored[place] for place in places], codec.schema)
+        if exact is not None:
+            return exact
         rows: list[bytes] = []
-        for place in self.places[0].tolist():
+        for place in places:
             try:
                 rows.append(codec.encode(self._stored[place]))
             except SchemaMismatch as error:
@@ -482,15 +501,17 @@ class _DictChanges:
             raise
 
     def order(self) -> list["pa.Array[Any]"]:
-        """Return the order columns of all changes."""
+        """Return the order columns of the changes that are written, then of those deleted."""
         found: list[pa.Array[Any]] = []
-        for name in self._options.order_by if self._given else ():
-            values = [self._order_value(row, name) for row in self._given]
-            for place, value in enumerate(values):
+        kept, back = _kept(self.places)
+        for name in self._options.order_by if len(kept) else ():
+            values = [self._order_value(self._given[place], name) for place in kept.tolist()]
+            for place, value in zip(kept.tolist(), values, strict=True):
                 # NaN is what a frame without a value has.
                 if value is None or value != value:  # noqa: PLR0124
                     raise without_order(name, "a change", row=place)
-            found.append(_order_array(values, name, self._schema))
+            with _counted_in(kept):
+                found.append(_order_array(values, name, self._schema).take(back))
         return found
 
     def _order_value(self, row: Mapping[str, object], name: str) -> object:
@@ -552,18 +573,17 @@ class _ArrowChanges:
             return key_batch(self._rows.take(self.places[1]), self._path.context)
 
     def order(self) -> list["pa.Array[Any]"]:
-        """Return the order columns of all changes."""
+        """Return the order columns of the changes that are written, then of those deleted."""
         found = []
-        for name in self._options.order_by:
+        kept, back = _kept(self.places)
+        for name in self._options.order_by if len(kept) else ():
             if name not in self._rows.column_names:
-                if not self._rows.num_rows:
-                    continue
                 raise without_column(name, "order", None, self._rows.column_names)
-            column = self._rows.column(name).combine_chunks()
+            column = self._rows.column(name).combine_chunks().take(kept)
             blank = np.flatnonzero(column.is_null(nan_is_null=True))
             if len(blank):
-                raise without_order(name, "a change", row=int(blank[0]))
-            found.append(column)
+                raise without_order(name, "a change", row=int(kept[blank[0]]))
+            found.append(column.take(back))
         return found
 
 
@@ -578,8 +598,7 @@ def _newest(
     count = len(keys[0])
     arrival = np.concatenate(places)
     if has_order and order:
-        ranks = _ranks(order)[arrival]
-        by_age = np.lexsort((arrival, ranks))
+        by_age = np.lexsort((arrival, _ranks(order)))
     else:
         by_age = np.argsort(arrival, kind="stable")
     newest = last_places(pa.concat_arrays(keys), by_age)
@@ -647,6 +666,13 @@ def _places(meanings: Sequence[str | None]) -> tuple[Positions, Positions]:
     written: Positions = np.flatnonzero(kinds == WRITE).astype(np.int64)
     deleted: Positions = np.flatnonzero(kinds == DELETE).astype(np.int64)
     return written, deleted
+
+
+def _kept(places: tuple[Positions, Positions]) -> tuple[Positions, Positions]:
+    """Return where all changes are that are not skipped, and how these become `places` again."""
+    arrival = np.concatenate(places)
+    kept = np.sort(arrival)
+    return kept, np.searchsorted(kept, arrival).astype(np.int64)
 
 
 def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

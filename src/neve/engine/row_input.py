@@ -1,7 +1,7 @@
 """Row input: rows in the forms that callers have, as Arrow batches of a table's schema.
 
     dict                          one row
-    iterable of dicts             rows; each is checked by itself, as `put` does
+    iterable of dicts             rows; checked column by column, or each by itself, as `put` does
     pyarrow Table, RecordBatch    unchanged
     RecordBatchReader, pandas,    anything with `__arrow_c_stream__` or `__arrow_c_array__`
     Polars, DuckDB, …
@@ -36,6 +36,7 @@ from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.display import shown
+from neve.model.exact_columns import exact_batch
 from neve.model.row_codec import RowCodec
 from neve.model.schema import Column, TableSchema, normalize_batch
 from neve.model.suggestions import known_names_hint
@@ -207,7 +208,10 @@ def _without_index(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch
 
 
 def _from_dicts(rows: list[object], codec: RowCodec) -> pa.RecordBatch:
-    """Check row by row: dicts hold Python values, and each may be wrong in its own way."""
+    """Take rows column by column, or one by one: each may be wrong in its own way."""
+    exact = exact_batch(rows, codec.schema)
+    if exact is not None:
+        return exact
     encode = codec.encode
     values: list[bytes] = []
     for place, row in enumerate(rows):

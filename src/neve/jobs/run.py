@@ -10,6 +10,7 @@ Every try of a job is a separate run, whose name is in the paths of its files.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyroaring import BitMap64
 
@@ -23,23 +24,31 @@ from neve.sstable.data_file_writer import DataFileWriter
 from neve.table.file_writers import RunIds, RunName
 from neve.table.partitions import Partition
 from neve.table.table_context import TableParts
-from neve.table.table_files import FILE_BYTES, TableFiles
+from neve.table.table_files import FILE_BYTES, FILE_BYTES_PROPERTY, TableFiles
 from neve.table.table_view import TableView
+
+_DIGITS_MAX: Final = 15
 
 
 class JobBase:
     """The Version that a job works on, and the writers of its files; for one thread."""
 
     def __init__(
-        self, parts: TableParts, run: RunName, base: int, *, file_bytes: int = FILE_BYTES
+        self, parts: TableParts, run: RunName, base: int, *, file_bytes: int | None = None
     ) -> None:
-        """Read a Version; raises NotFound when it is not retained."""
+        """Read a Version; raises NotFound when it is not retained.
+
+        Without `file_bytes`, files are as large as the table's properties say.
+        """
         self.parts = parts
         self.run = run
         self.version: Version = parts.versions.version(base)
         facts = self.version.facts
         self.files = TableFiles(
-            parts, facts.schema_id, file_bytes=file_bytes, ids=RunIds(run, parts.ids)
+            parts,
+            facts.schema_id,
+            file_bytes=file_bytes or _file_bytes_of(parts.properties),
+            ids=RunIds(run, parts.ids),
         )
         self.context = self.files.context(facts.schema_id)
         self.schema: TableSchema = self.context.schema
@@ -79,6 +88,13 @@ class JobBase:
     def close(self) -> None:
         """Close the open files."""
         self.files.close()
+
+
+def _file_bytes_of(properties: Mapping[str, str]) -> int:
+    """Return the size of files that a table asks for; an older neve accepted any text."""
+    text = properties.get(FILE_BYTES_PROPERTY, "")
+    is_count = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+    return (int(text) if is_count else 0) or FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

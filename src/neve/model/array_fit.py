@@ -307,7 +307,7 @@ def _filled(array: ArrowArray) -> ArrowArray:
 
 def _fit_list(array: "pa.ListArray[Any]", wanted: pa.DataType) -> ArrowArray:
     (element,) = child_fields(wanted)
-    values = _fit_below(_flattened(array), element, name="element")
+    values = _fit_below(flattened(array), element, name="element")
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(_offsets(array), values, type=wanted, mask=mask)
 
@@ -317,7 +317,7 @@ def _fit_map(array: ArrowArray, wanted: pa.DataType) -> ArrowArray:
     # A map is stored as a list of key-value structs and can only be flattened as one.
     entry = pa.struct(list(child_fields(array.type)))
     entries = cast("pa.ListArray[Any]", array.cast(pa.list_(entry)))
-    keys, values = cast("pa.StructArray", _flattened(entries)).flatten()
+    keys, values = cast("pa.StructArray", flattened(entries)).flatten()
     fitted = pa.MapArray.from_arrays(  # type: ignore[call-overload]
         _offsets(entries),
         _fit_below(keys, key, name="key"),
@@ -337,7 +337,8 @@ def _fit_below(array: ArrowArray, field: ArrowField, *, name: str) -> ArrowArray
         raise Unfit(shown_type(error), path=name) from error
 
 
-def _flattened(array: "pa.ListArray[Any]") -> ArrowArray:
+def flattened(array: "pa.ListArray[Any]") -> ArrowArray:
+    """Return the values of all lists, of any type."""
     # Arrow cannot make an empty array of every type, but it can slice one.
     return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 

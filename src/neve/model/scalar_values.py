@@ -57,7 +57,7 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _DAY_MICROSECONDS: Final = 86_400_000_000
 # What Python's date and datetime can hold, in days and microseconds since 1970.
 _PYTHON_DAYS: Final = (dt.date.min.toordinal() - _EPOCH_DAY, dt.date.max.toordinal() - _EPOCH_DAY)
-_PYTHON_MICROSECONDS: Final = (
+PYTHON_MICROSECONDS: Final = (
     _PYTHON_DAYS[0] * _DAY_MICROSECONDS,
     (_PYTHON_DAYS[1] + 1) * _DAY_MICROSECONDS - 1,
 )
@@ -306,7 +306,7 @@ def since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
 
 def _timestamp_form(*, zoned: bool) -> ScalarForm:
     epoch = EPOCH if zoned else _EPOCH
-    first, last = _PYTHON_MICROSECONDS
+    first, last = PYTHON_MICROSECONDS
 
     def to_raw(value: object) -> int:
         number = int_of(value)

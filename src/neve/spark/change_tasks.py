@@ -110,9 +110,9 @@ def change_pieces(
         refuse_failed(batch)
         meanings = options.meanings(pa.chunked_array([batch.column(options.op)]))
         _refuse_unknown(batch, meanings, base.schema, options)
-        _refuse_unordered(batch, base.schema, options)
         is_skipped = meanings == SKIP
         changes = batch.filter(pa.array(~is_skipped)) if is_skipped.any() else batch
+        _refuse_unordered(changes, base.schema, options)
         keys = key_columns(changes, base.schema)
         yield changes, base.context.encoder.encode_arrays(keys)
 

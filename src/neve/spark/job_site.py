@@ -20,7 +20,7 @@ from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.open_store import open_store
 from neve.table.file_writers import RunIds, RunName
 from neve.table.table_context import TableParts
-from neve.table.table_files import FILE_BYTES, TableFiles
+from neve.table.table_files import TableFiles
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -86,13 +86,12 @@ class JobSite:
     table: TableSite
     run: str
     base: int
-    file_bytes: int = FILE_BYTES
 
     def open(self) -> JobBase:
         """Open the table at the job's Version; raises Unavailable where it cannot be read."""
         parts = self.table.parts()
         try:
-            return JobBase(parts, RunName(self.run), self.base, file_bytes=self.file_bytes)
+            return JobBase(parts, RunName(self.run), self.base)
         except NotFound as error:
             raise self.table.unreachable(error) from error
 

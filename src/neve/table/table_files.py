@@ -56,6 +56,7 @@ from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 
 FILE_BYTES: Final = 64 << 20
+FILE_BYTES_PROPERTY: Final = "write.target-file-size-bytes"
 _CACHE_BYTES: Final = 64 << 20
 _READERS_KEPT: Final = 1_024
 

@@ -32,6 +32,8 @@ from neve.manifest.table_head import Retention
         ("neve.retention.versions", "٣"),
         ("neve.retention.milliseconds", "1.5"),
         ("neve.retention.milliseconds", "9" * 16),
+        ("write.target-file-size-bytes", "0"),
+        ("write.target-file-size-bytes", "64 MiB"),
         ("schema.name-mapping.default", "[]"),
     ],
 )

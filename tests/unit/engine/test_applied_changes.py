@@ -120,6 +120,43 @@ def test_a_mapping_names_operations_of_ones_own(table: neve.Table) -> None:
 
 
 @pytest.mark.parametrize("form", [list, as_arrow])
+def test_a_mapping_is_for_small_and_capital_letters(table: neve.Table, form: object) -> None:
+    table.put({"id": 2, "v": 1, "text": ""})
+    changes = [change("NEW", 1, 1), change("Gone", 2), change("D", 3, 3)]
+
+    table.apply(form(changes), operations={"New": "upsert", "gone": "delete", "d": "skip"})  # type: ignore[operator]
+
+    assert rows(table) == {1: 1}
+    with pytest.raises(InvalidArgument, match="operation 'x' has two meanings"):
+        table.apply([], operations={"X": "skip", "x": "delete"})
+
+
+@pytest.mark.parametrize("blank", [None, float("nan")])
+@pytest.mark.parametrize("form", [list, as_arrow])
+@pytest.mark.parametrize("own_order", [False, True])
+def test_what_is_skipped_needs_no_order(
+    tmp_path: Path, form: object, own_order: bool, blank: float | None
+) -> None:
+    order = ["lsn"] if own_order else None
+    changes = [
+        change("-U", 1, 8, lsn=blank),
+        change("c", 2, 5, lsn=6.5),
+        change("u", 1, 9, lsn=3.5),
+        change("-U", 2, 0, lsn=blank),
+        change("d", 2, lsn=7.5),
+        change("c", 1, 1, lsn=1.5),
+    ]
+    schema = {**SCHEMA, "lsn": "double!"} if own_order else SCHEMA
+    with neve.open(tmp_path) as lake, lake.create_table("a.b", schema, ["id"], order_by=order) as t:
+        t.apply(form(changes), order_by="lsn")  # type: ignore[operator]
+
+        assert rows(t) == {1: 9}
+        with pytest.raises(SchemaMismatch) as refused:
+            t.apply(form([*changes, change("d", 3, lsn=blank)]), order_by="lsn")  # type: ignore[operator]
+        assert refused.value.row == 6
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
 def test_an_unknown_operation_is_refused_with_its_row(table: neve.Table, form: object) -> None:
     changes = [change("c", 1), change("x", 2), change("y", 3)]
 

@@ -164,3 +164,19 @@ def test_another_process_commits_beside_the_writer(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
 
         assert rows(table) == {2: 2}
+
+
+@pytest.mark.parametrize(("size", "is_one"), [("2000", False), ("67108864", True), ("", True)])
+def test_files_are_as_large_as_the_table_asks_for(
+    lake: neve.Lake, size: str, *, is_one: bool
+) -> None:
+    properties = {"write.target-file-size-bytes": size} if size else {}
+    schema = {"id": "long!", "text": "string"}
+    rows = [{"id": key, "text": f"{key * key * 7919:032x}"} for key in range(3_000)]
+    lake.create_table("a.sized", schema, ["id"], properties=properties).close()
+
+    with lake.bulk("a.sized") as job:
+        job.upsert(rows)
+
+    assert job.outcome is not None
+    assert (job.outcome.files == 1) == is_one

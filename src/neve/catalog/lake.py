@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.foreign_definition import requested_table
 from neve.catalog.guests import Guests, GuestTable
 from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
@@ -53,6 +54,8 @@ from neve.errors import (
     Unavailable,
     Wording,
 )
+from neve.iceberg.foreign_snapshots import read_live_files
+from neve.jobs.adoption import Adoption
 from neve.jobs.bulk_job import BulkJob
 from neve.jobs.run import JobIdentity
 from neve.model.row_rules import AskedRules
@@ -521,26 +524,34 @@ class Lake(KeptInProcess):
     ) -> Table:
         """Turn a guest into a table with a primary key, under its name.
 
-        Its live rows are written into a new table; of several rows of a key, `order_by` decides.
-        Without it they are refused, and the guest stays as it is. Files of the guest stay.
+        Its files in the lake stay as they are, if they are in the order of the key: the table gets
+        them under a second name. Rows of other files are copied; the log says why. Of several rows
+        of a key the one committed last stays, or with `order_by` the one with the greatest values;
+        without it, rows of one commit are refused. What is refused leaves the guest as it is.
         """
         self._stores.check_writable()
-        guest = self.guests.load(name)
+        guests = self.guests
+        guest = guests.load(name)
         draft = f"{name}__adopted_{self._stores.ids.uuid().hex[:12]}"
-        table = self.create_table(
+        request = requested_table(
             draft,
-            guest.schema,
-            primary_key,
-            order_by=order_by,
-            properties=properties,
+            guest.metadata,
+            [primary_key] if isinstance(primary_key, str) else list(primary_key),
+            sort_by=(),
+            properties=properties or {},
+            rules=AskedRules(order_by=order_by or None),
         )
-        table.close()
+        self._create(request)
         try:
-            self._fill_from(guest, draft, is_ordered=bool(order_by))
+            adoption = Adoption(
+                self.load_table(draft).job_parts(), locate=guests.path_of, fetch=guests.read
+            )
+            done = adoption.commit(read_live_files(guest.metadata, guests.read))
             self._entries.replace_guest(guest.entry, draft)
         except BaseException:
             self.drop_table(draft, purge=True)
             raise
+        logger.info("adopted guest=%s kept=%d copied=%d", name, done.kept, done.copied)
         return self.table(name)
 
     def serve(
@@ -577,13 +588,6 @@ class Lake(KeptInProcess):
             client_config=client_config,
             recorder=recorder,
         )
-
-    def _fill_from(self, guest: GuestTable, draft: str, *, is_ordered: bool) -> None:
-        rows = guest.to_arrow()
-        with self.bulk(draft, upkeep=False) as job:
-            job.upsert(rows)
-            if not is_ordered:
-                job.refuse_repeats()
 
     # Everything
 

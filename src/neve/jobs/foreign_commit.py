@@ -46,6 +46,7 @@ from neve.keys.arrays import Flags, as_large, concat_keys, key_objects, same_key
 from neve.keys.columns import KeyArray
 from neve.model.arrow_types import field_id_of
 from neve.model.data_file import DataFile
+from neve.model.schema import TableSchema
 from neve.read.changes import equal_rows
 from neve.sstable.deletion_vector import bitmap_of, decode_vector
 from neve.table.row_changes import Changes
@@ -284,16 +285,7 @@ class _Reading:
 
     def _read_rows(self, file: ForeignFile) -> pa.Table:
         """Return the columns that the table has, found by id; by name in a file without ids."""
-        table = self._parquet(file)
-        schema = self._base.schema
-        by_id = {field_id_of(each): place for place, each in enumerate(table.schema)}
-        if {*by_id} == {None}:
-            by_name = {name: place for place, name in enumerate(table.schema.names)}
-            places = {each.name: by_name.get(each.name) for each in schema.columns}
-        else:
-            places = {each.name: by_id.get(each.field_id) for each in schema.columns}
-        found = {name: place for name, place in places.items() if place is not None}
-        return table.select([*found.values()]).rename_columns([*found])
+        return columns_of(self._parquet(file), self._base.schema)
 
     def _file_of(self, location: str) -> DataFile | None:
         path = self._inside(location).removeprefix(self._root)
@@ -333,7 +325,7 @@ class _Reading:
         if file.file_format.upper() == _PUFFIN:
             pairs = [(self._referenced(file), self._vector(file))]
         else:
-            pairs = list(_positions(self._parquet(file), file.location))
+            pairs = list(positions_by_file(self._parquet(file), file.location))
         touched: set[str] = set()
         for location, positions in pairs:
             path = self._inside(location)
@@ -389,7 +381,7 @@ class _Reading:
     def _files_deleted_by(self, file: ForeignFile) -> Iterator[str]:
         if file.equality_ids:
             return
-        for location, _ in _positions(self._parquet(file), file.location):
+        for location, _ in positions_by_file(self._parquet(file), file.location):
             yield self._inside(location).removeprefix(self._root)
 
     def _delete_equal(self, file: ForeignFile) -> None:
@@ -403,7 +395,7 @@ class _Reading:
                 path=file.location,
                 hint="Load the table again",
             ) from error
-        wanted = self._columns(self._read_rows(file), names)
+        wanted = typed_columns(self._read_rows(file), names, schema)
         if {*file.equality_ids} == {*schema.primary_key}:
             key_names = [column.name for column in schema.key_columns]
             batch = key_batch(wanted.select(key_names), self._base.context)
@@ -412,18 +404,8 @@ class _Reading:
             for own in self._base.version.files.values():
                 self._gone += self._keys_equal(own, names, wanted)
         for added in self._added.values():
-            hits = np.flatnonzero(_matches(self._columns(added.rows, names), wanted))
+            hits = np.flatnonzero(matching_rows(typed_columns(added.rows, names, schema), wanted))
             added.dead |= bitmap_of(hits)
-
-    def _columns(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return columns of the table's types; one that a file does not have is NULL."""
-        fields = [self._base.schema.arrow_schema.field(name) for name in names]
-        nothing = pa.nulls(rows.num_rows)
-        arrays = [
-            (rows.column(each.name) if each.name in rows.schema.names else nothing).cast(each.type)
-            for each in fields
-        ]
-        return pa.table(arrays, names=list(names))
 
     def _keys_equal(
         self, file: DataFile, names: Sequence[str], wanted: pa.Table
@@ -437,7 +419,7 @@ class _Reading:
             rows = mapping.table(
                 reader.read(mapping.source_names(names), start=start, stop=stop), names
             )
-            found = bitmap_of(np.flatnonzero(_matches(rows, wanted)) + start) - dead
+            found = bitmap_of(np.flatnonzero(matching_rows(rows, wanted)) + start) - dead
             if found:
                 yield base.files.keys_at(file, found)
             start = stop
@@ -544,7 +526,30 @@ def _is_in(keys: KeyArray, among: KeyArray) -> Flags:
     return found.to_numpy(zero_copy_only=False)
 
 
-def _positions(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64]]:
+def columns_of(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the columns that a table has, found by id; by name in a file without ids."""
+    by_id = {field_id_of(each): place for place, each in enumerate(rows.schema)}
+    if {*by_id} == {None}:
+        by_name = {name: place for place, name in enumerate(rows.schema.names)}
+        places = {each.name: by_name.get(each.name) for each in schema.columns}
+    else:
+        places = {each.name: by_id.get(each.field_id) for each in schema.columns}
+    found = {name: place for name, place in places.items() if place is not None}
+    return rows.select([*found.values()]).rename_columns([*found])
+
+
+def typed_columns(rows: pa.Table, names: Sequence[str], schema: TableSchema) -> pa.Table:
+    """Return columns of the table's types; one that a file does not have is NULL."""
+    fields = [schema.arrow_schema.field(name) for name in names]
+    nothing = pa.nulls(rows.num_rows)
+    arrays = [
+        (rows.column(each.name) if each.name in rows.schema.names else nothing).cast(each.type)
+        for each in fields
+    ]
+    return pa.table(arrays, names=list(names))
+
+
+def positions_by_file(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64]]:
     """Yield the positions of a position delete file, by data file."""
     by_id = {field_id_of(each): place for place, each in enumerate(deletes.schema)}
     names = deletes.schema.names
@@ -572,7 +577,7 @@ def _positions(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64
         yield str(path), bitmap_of(np.unique(positions[codes == code].astype(np.int64)))
 
 
-def _matches(rows: pa.Table, wanted: pa.Table) -> Flags:
+def matching_rows(rows: pa.Table, wanted: pa.Table) -> Flags:
     """Return which rows have the values of one of the wanted rows; NULL equals NULL."""
     count = rows.num_rows
     if not count or not wanted.num_rows:

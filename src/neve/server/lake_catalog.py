@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from neve.catalog.foreign_definition import KEY_PROPERTY, key_names
 from neve.catalog.guests import GuestTable
 from neve.catalog.lake import Lake
 from neve.catalog.served_lake import ServedLake
@@ -29,12 +30,7 @@ from neve.server.error_model import (
 )
 from neve.server.rest_names import Namespace, TableRef
 from neve.server.served_tables import ServedTable, ServedTables
-from neve.server.table_commit import (
-    KEY_PROPERTY,
-    TableCommits,
-    key_names,
-    table_from_document,
-)
+from neve.server.table_commit import TableCommits, table_from_document
 
 _CREATE: Final = "assert-create"
 

@@ -12,7 +12,7 @@ definition stays changed.
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -20,16 +20,26 @@ from uuid import UUID
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.compatibility import DefinitionChange
+from neve.catalog.foreign_definition import (
+    PUBLISHED_ONLY,
+    current_schema,
+    default_of,
+    identifier_ids,
+    invalid,
+    members_of,
+    number_of,
+    objects_of,
+    partition_texts,
+    requested_table,
+    sort_texts,
+    table_schema,
+)
 from neve.catalog.known_properties import APPEND, FORMAT_VERSION
 from neve.catalog.served_lake import ServedLake
-from neve.catalog.table_request import TableRequest
-from neve.errors import Conflict, Corruption, InvalidArgument, NeveError, NotFound
+from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
 from neve.iceberg.foreign_snapshots import ReadSnapshot, read_snapshot
 from neve.iceberg.guest_metadata import changed_document, check_requirements
-from neve.iceberg.table_metadata import CHECKSUM_PROPERTY, VERSION_PROPERTY
 from neve.jobs.foreign_commit import AppendRule, ForeignCommit
-from neve.model.partition_spec import PartitionSpec
-from neve.model.schema import TableSchema
 from neve.model.schema_json import Json, JsonObject
 from neve.model.version import Operation
 from neve.server.client_files import STAGED, ClientFiles
@@ -37,9 +47,6 @@ from neve.server.served_tables import ServedTable, ServedTables
 from neve.storage.object_store import plain_location
 
 logger = logging.getLogger(__name__)
-
-KEY_PROPERTY: Final = "neve.primary-key"
-IDENTIFIER_FIELDS: Final = "identifier-fields"
 
 _TRIES: Final = 5
 _MAIN: Final = "main"
@@ -67,9 +74,6 @@ _DROPPED: Final = frozenset(
         "remove-partition-statistics",
     }
 )
-_PUBLISHED_ONLY: Final = frozenset(
-    {VERSION_PROPERTY, CHECKSUM_PROPERTY, "schema.name-mapping.default", KEY_PROPERTY}
-)
 # What an own change of the definition does not touch.
 _ROW_REQUIREMENTS: Final = frozenset({"assert-table-uuid", "assert-ref-snapshot-id"})
 
@@ -95,31 +99,31 @@ class _Asked:
             elif action == "add-snapshot":
                 snapshot = update.get("snapshot")
                 if not isinstance(snapshot, dict):
-                    raise _invalid("a snapshot is an object")
+                    raise invalid("a snapshot is an object")
                 asked.snapshots.append(snapshot)
             elif action == "set-snapshot-ref":
                 asked._take_ref(update)
             elif action == "remove-snapshot-ref":
                 asked.tags_removed.append(str(update.get("ref-name")))
             elif action not in _DROPPED:
-                raise _invalid(f"a table of neve does not take the update {str(action)[:60]!a}")
+                raise invalid(f"a table of neve does not take the update {str(action)[:60]!a}")
         ids = [each.get("snapshot-id") for each in asked.snapshots]
         if asked.main is not None and (not ids or asked.main != ids[-1]):
-            raise _invalid("main can only move to the snapshot that the commit adds last")
+            raise invalid("main can only move to the snapshot that the commit adds last")
         if ids and asked.main is None:
-            raise _invalid("the commit adds a snapshot that no branch refers to")
+            raise invalid("the commit adds a snapshot that no branch refers to")
         return asked
 
     def _take_ref(self, update: JsonObject) -> None:
         name, number = update.get("ref-name"), update.get("snapshot-id")
         if not isinstance(name, str) or not isinstance(number, int):
-            raise _invalid("a reference has a name and a snapshot id")
+            raise invalid("a reference has a name and a snapshot id")
         if update.get("type") == "tag":
             self.tags[name] = number
         elif name == _MAIN:
             self.main = number
         else:
-            raise _invalid(f"only the branch main takes commits, not {name[:60]!a}")
+            raise invalid(f"only the branch main takes commits, not {name[:60]!a}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,7 @@ class TableCommits:
     def _foreign(self, table: CatalogTable, asked: _Asked, staged: str | None) -> ForeignCommit:
         last = asked.snapshots[-1].get("snapshot-id")
         if not isinstance(last, int):
-            raise _invalid("a snapshot has an id that is a number")
+            raise invalid("a snapshot has an id that is a number")
         return ForeignCommit(
             table.job_parts(),
             job_id=f"iceberg-{last}",
@@ -262,7 +266,7 @@ class TableCommits:
         after: JsonObject = json.loads(changed_document(encoded, [], asked.definition))
         for name in ("location", "table-uuid"):
             if after.get(name) != before.get(name):
-                raise _invalid(f"the {name} of a table of neve cannot change")
+                raise invalid(f"the {name} of a table of neve cannot change")
         change = _definition_change(table, before, after)
         if change != DefinitionChange():
             table.update_definition(change)
@@ -297,7 +301,7 @@ def _base_of(
     version, kept = table.version, [*requirements]
     current = document.get("current-snapshot-id")
     for each in requirements:
-        required = _members(each)
+        required = members_of(each)
         seen = required.get("snapshot-id")
         is_main = (required.get("type"), required.get("ref")) == ("assert-ref-snapshot-id", _MAIN)
         if is_main and isinstance(seen, int) and isinstance(current, int) and seen < current:
@@ -316,53 +320,15 @@ def _base_of(
     return version, kept
 
 
-def key_names(document: Mapping[str, Json], wanted: str | None) -> list[str] | None:
-    """Return the key columns that a property asks for; None when the table is to be a guest."""
-    if wanted is None or not wanted.strip():
-        return None
-    schema = _current_schema(document)
-    fields = {each.get("id"): each.get("name") for each in _objects(schema.get("fields"))}
-    if wanted.strip() != IDENTIFIER_FIELDS:
-        names = [name.strip() for name in wanted.split(",")]
-        missing = [name for name in names if name not in fields.values()]
-        if missing:
-            raise _invalid(f"{KEY_PROPERTY} names {missing[0]!a}, which is not a column")
-        return names
-    ids = schema.get("identifier-field-ids")
-    found = [fields.get(each) for each in ids] if isinstance(ids, list) else []
-    return [str(name) for name in found if name is not None] or None
-
-
 def table_from_document(
     lake: ServedLake, name: str, document: JsonObject, key: Sequence[str]
 ) -> CatalogTable:
-    """Create a table of neve with the columns, partitions and properties of a document.
-
-    Columns keep their ids: files that a client has written refer to them.
-    """
-    schema = _table_schema(
-        _current_schema(document), key=key, last_id=_number(document, "last-column-id")
-    )
-    spec = _default(document, "partition-specs", "spec-id", "default-spec-id")
-    properties = {
-        text: str(value)
-        for text, value in _members(document.get("properties")).items()
-        if text not in _PUBLISHED_ONLY
-    }
-    properties[FORMAT_VERSION] = str(max(2, _number(document, "format-version")))
-    definition = TableRequest.of(
-        name,
-        schema,
-        list(key),
-        partition_by=_partition_texts(spec, schema),
-        sort_by=_sort_texts(document, schema),
-        properties=properties,
-    )
+    """Create a table of neve with the columns, partitions and properties of a document."""
     try:
         table_uuid = UUID(str(document.get("table-uuid")))
     except ValueError as error:
-        raise _invalid("the uuid of the table is not one") from error
-    return lake.make_table(definition, table_uuid)
+        raise invalid("the uuid of the table is not one") from error
+    return lake.make_table(requested_table(name, document, key), table_uuid)
 
 
 def _definition_change(
@@ -371,114 +337,38 @@ def _definition_change(
     change = DefinitionChange()
     present = table.schema
     schema = present
-    old, new = _current_schema(before), _current_schema(after)
-    if new.get("fields") != old.get("fields") or _ids(new) != _ids(old):
-        if _ids(new) not in ([], _ids(old)):
-            raise _invalid("the primary key of a table cannot change")
+    old, new = current_schema(before), current_schema(after)
+    if new.get("fields") != old.get("fields") or identifier_ids(new) != identifier_ids(old):
+        if identifier_ids(new) not in ([], identifier_ids(old)):
+            raise invalid("the primary key of a table cannot change")
         key = [column.name for column in present.key_columns]
-        by_id = {each.get("id"): each.get("name") for each in _objects(new.get("fields"))}
+        by_id = {each.get("id"): each.get("name") for each in objects_of(new.get("fields"))}
         key = [str(by_id.get(column.field_id, column.name)) for column in present.key_columns]
-        asked = _table_schema(new, key=key, last_id=_number(after, "last-column-id"))
+        asked = table_schema(new, key=key, last_id=number_of(after, "last-column-id"))
         schema = replace(asked, schema_id=present.schema_id, rules=present.rules)
         change = replace(change, schema=schema)
-    spec = _default(after, "partition-specs", "spec-id", "default-spec-id")
-    if _members(spec).get("fields") != _members(
-        _default(before, "partition-specs", "spec-id", "default-spec-id")
+    spec = default_of(after, "partition-specs", "spec-id", "default-spec-id")
+    if members_of(spec).get("fields") != members_of(
+        default_of(before, "partition-specs", "spec-id", "default-spec-id")
     ).get("fields"):
-        change = replace(change, partition_by=_partition_texts(spec, schema))
+        change = replace(change, partition_by=partition_texts(spec, schema))
     if after.get("default-sort-order-id") != before.get("default-sort-order-id"):
-        change = replace(change, sort_by=_sort_texts(after, schema))
+        change = replace(change, sort_by=sort_texts(after, schema))
     return change
 
 
 def _property_change(before: JsonObject, after: JsonObject) -> tuple[dict[str, str], list[str]]:
-    old, new = _members(before.get("properties")), _members(after.get("properties"))
+    old, new = members_of(before.get("properties")), members_of(after.get("properties"))
     given = {
         name: str(value)
         for name, value in new.items()
-        if old.get(name) != value and name not in _PUBLISHED_ONLY
+        if old.get(name) != value and name not in PUBLISHED_ONLY
     }
-    if _number(after, "format-version") > _number(before, "format-version"):
+    if number_of(after, "format-version") > number_of(before, "format-version"):
         given[FORMAT_VERSION] = str(after["format-version"])
-    removed = [name for name in old if name not in new and name not in _PUBLISHED_ONLY]
+    removed = [name for name in old if name not in new and name not in PUBLISHED_ONLY]
     return given, removed
 
 
-def _table_schema(schema: JsonObject, *, key: Sequence[str], last_id: int) -> TableSchema:
-    given = _objects(schema.get("fields"))
-    ids: list[Json] = [each["id"] for name in key for each in given if each["name"] == name]
-    fields: list[Json] = [
-        {**each, "required": True} if each.get("id") in ids else each for each in given
-    ]
-    members: JsonObject = {
-        "type": "struct",
-        "fields": fields,
-        "schema-id": 0,
-        "primary-key": ids,
-        "identifier-field-ids": ids,
-        "last-column-id": last_id,
-    }
-    try:
-        return TableSchema.from_json(json.dumps(members))
-    except Corruption as error:
-        raise _invalid(f"the columns do not fit: {error.message}") from error
-
-
-def _partition_texts(spec: Json, schema: TableSchema) -> list[str]:
-    fields = _members(spec).get("fields")
-    if not fields:
-        return []
-    try:
-        return PartitionSpec.from_json(json.dumps(spec)).texts(schema)
-    except (Corruption, NotFound) as error:
-        raise _invalid(f"the partitions do not fit: {error.message}") from error
-
-
-def _sort_texts(document: JsonObject, schema: TableSchema) -> list[str]:
-    order = _default(document, "sort-orders", "order-id", "default-sort-order-id")
-    names: list[str] = []
-    for each in _objects(_members(order).get("fields")):
-        source = each.get("source-id")
-        if each.get("transform") != "identity" or each.get("direction") != "asc":
-            raise _invalid("files are in the order of the key, ascending")
-        names.append(schema.column_by_id(source if isinstance(source, int) else -1).name)
-    return names
-
-
-def _current_schema(document: Mapping[str, Json]) -> JsonObject:
-    wanted = document.get("current-schema-id")
-    for each in _objects(document.get("schemas")):
-        if each.get("schema-id") == wanted:
-            return each
-    raise _invalid("the table has no current schema")
-
-
-def _default(document: JsonObject, name: str, id_name: str, default_name: str) -> Json:
-    wanted = document.get(default_name)
-    return next((each for each in _objects(document.get(name)) if each.get(id_name) == wanted), {})
-
-
-def _ids(schema: JsonObject) -> list[Json]:
-    found = schema.get("identifier-field-ids")
-    return sorted(found, key=str) if isinstance(found, list) else []
-
-
-def _objects(given: Json) -> list[JsonObject]:
-    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-
-
-def _members(given: Json) -> JsonObject:
-    return given if isinstance(given, dict) else {}
-
-
-def _number(document: JsonObject, name: str) -> int:
-    found = document.get(name)
-    return found if isinstance(found, int) else 0
-
-
 def _is_of_rows(requirement: Json) -> bool:
-    return _members(requirement).get("type") in _ROW_REQUIREMENTS
-
-
-def _invalid(message: str) -> InvalidArgument:
-    return InvalidArgument(message, hint="See the guide `Attach other engines`")
+    return members_of(requirement).get("type") in _ROW_REQUIREMENTS

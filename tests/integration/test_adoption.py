@@ -190,7 +190,7 @@ def test_what_cannot_be_adopted_leaves_the_guest_as_it_is(catalog: Catalog, tmp_
     with neve.open(tmp_path / "lake") as lake:
         with pytest.raises(neve.SchemaMismatch, match="NULL"):
             lake.adopt("shop.clicks", "id")
-        with pytest.raises(neve.NotFound, match="nothing"):
+        with pytest.raises(neve.InvalidArgument, match="nothing"):
             lake.adopt("shop.clicks", "nothing")
         assert (lake.list_tables(), lake.guests.names()) == ([], ["shop.clicks"])
         assert lake.guests.load("shop.clicks").to_arrow().num_rows == 2
@@ -213,7 +213,7 @@ class Files:
         self.objects.put(path, payload)
         return f"{self.objects.location.rstrip('/')}/{path}"
 
-    def parquet(self, columns: dict[str, tuple[int, pa.Array]]) -> str:
+    def parquet(self, columns: dict[str, tuple[int, "pa.Array[Any]"]]) -> str:
         fields = [
             pa.field(name, array.type, metadata={"PARQUET:field_id": str(number)})
             for name, (number, array) in columns.items()

@@ -83,7 +83,7 @@ def table_schema(schema: JsonObject, *, key: Sequence[str], last_id: int) -> Tab
     names = [str(each.get("name")) for each in given]
     for name in key:
         if name not in names:
-            raise NotFound(
+            raise InvalidArgument(
                 f"the table has no column {name!a} for its key", hint=known_names_hint(name, names)
             )
     ids: list[Json] = [each["id"] for name in key for each in given if each["name"] == name]

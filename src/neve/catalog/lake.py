@@ -25,6 +25,7 @@ import pyarrow as pa
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.foreign_definition import requested_table
+from neve.catalog.foreign_transaction import ForeignTransactions
 from neve.catalog.guests import Guests, GuestTable
 from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
@@ -123,6 +124,7 @@ class Lake(KeptInProcess):
             self._begin(create=create and not read_only)
         if not read_only:
             self._settlement.settle_announced()
+            ForeignTransactions(self._stores).finish()
 
     def __repr__(self) -> str:
         stores = self._stores

@@ -26,6 +26,7 @@ JOBS-F3  Nothing is brought back to life: a delete file that is removed needs an
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, cast
@@ -38,7 +39,14 @@ from pyroaring import BitMap64
 
 from neve.engine.row_input import batches_of
 from neve.engine.write_path import WritePath, key_batch
-from neve.errors import Conflict, Corruption, InvalidArgument, LimitExceeded, NotFound
+from neve.errors import (
+    Conflict,
+    Corruption,
+    InvalidArgument,
+    LimitExceeded,
+    NeveError,
+    NotFound,
+)
 from neve.jobs.commit import BulkCommitter, BulkRun
 from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
@@ -96,6 +104,16 @@ class ForeignSnapshot:
     deletes_removed: tuple[ForeignFile, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCommit:
+    """A commit whose files are written."""
+
+    run: BulkRun
+    work: BulkWork
+    is_exact: bool
+    """It removes rows, so that any change by others makes it void."""
+
+
 @dataclass(slots=True)
 class _AddedFile:
     """Rows of a file that the commit adds, without those that it deletes again."""
@@ -126,6 +144,7 @@ class ForeignCommit:
         """Begin; `staged` is a directory of the lake, besides the table's, that files may be in."""
         self._parts = parts
         self._staged = staged
+        self._job_id = job_id
         self._identity = JobIdentity(job_id=job_id)
         self._committer = BulkCommitter(parts, upkeep=True)
         self._locate = locate
@@ -135,14 +154,25 @@ class ForeignCommit:
         """Return the outcome if this commit was made already."""
         return self._committer.find_committed(self._identity)
 
-    def commit(self, snapshots: Sequence[ForeignSnapshot], *, base_version: int) -> BulkOutcome:
+    def commit(
+        self, snapshots: Sequence[ForeignSnapshot], *, base_version: int, is_decided: bool = False
+    ) -> BulkOutcome:
         """Commit the snapshots as one Version; raises Conflict when the table moved meanwhile.
 
         `base_version` is what the client read. A commit that removes rows is void when others
-        changed any row since; one that only adds rows, when they changed rows of its keys. Raises
-        InvalidArgument, SchemaMismatch or LimitExceeded for what the table cannot take; nothing is
-        changed then.
+        changed any row since; one that only adds rows, when they changed rows of its keys. With
+        `is_decided` it is never void, and comes after what others did. Raises InvalidArgument,
+        SchemaMismatch or LimitExceeded for what the table cannot take; nothing is changed then.
         """
+        prepared = self.prepare(snapshots, base_version=base_version)
+        if is_decided:
+            return self._committer.commit(prepared.run, prepared.work)
+        return self.commit_prepared(prepared)
+
+    def prepare(
+        self, snapshots: Sequence[ForeignSnapshot], *, base_version: int
+    ) -> "PreparedCommit":
+        """Write the files of a commit, which nothing refers to yet; raises as `commit` does."""
         try:
             run = self._committer.begin(self._identity, base=base_version)
         except NotFound as error:
@@ -157,7 +187,24 @@ class ForeignCommit:
             self._committer.give_up(run)
             raise
         is_exact = any(each.removed or each.deletes_added for each in snapshots)
-        return self._committer.commit(run, work, decided=True, is_exact=is_exact)
+        return PreparedCommit(run=run, work=work, is_exact=is_exact)
+
+    def commit_prepared(self, prepared: "PreparedCommit") -> BulkOutcome:
+        """Commit what was prepared; raises Conflict when the table moved meanwhile."""
+        return self._committer.commit(
+            prepared.run, prepared.work, decided=True, is_exact=prepared.is_exact
+        )
+
+    def reserve(self, prepared: "PreparedCommit", *, milliseconds: int) -> None:
+        """Let nothing else be committed for a while; raises Conflict when the table moved."""
+        self._parts.work.reserve(self._job_id, milliseconds=milliseconds)
+        self._committer.check(prepared.run, prepared.work, is_exact=prepared.is_exact)
+
+    def give_up(self, prepared: "PreparedCommit") -> None:
+        """Delete what was prepared, and let others commit."""
+        with suppress(NeveError):
+            self._parts.work.release_reservation(self._job_id)
+        self._committer.give_up(prepared.run)
 
     def _work(self, run: BulkRun, snapshots: Sequence[ForeignSnapshot]) -> BulkWork:
         base = JobBase(self._parts, run.run, run.base)

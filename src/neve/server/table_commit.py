@@ -15,6 +15,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Final
 from uuid import UUID
 
@@ -34,15 +35,17 @@ from neve.catalog.foreign_definition import (
     sort_texts,
     table_schema,
 )
-from neve.catalog.known_properties import APPEND, FORMAT_VERSION
+from neve.catalog.foreign_transaction import ForeignPart
+from neve.catalog.known_properties import FORMAT_VERSION
 from neve.catalog.served_lake import ServedLake
 from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
-from neve.iceberg.foreign_snapshots import ReadSnapshot, read_snapshot
+from neve.iceberg.foreign_snapshots import ReadSnapshot
 from neve.iceberg.guest_metadata import changed_document, check_requirements
-from neve.jobs.foreign_commit import AppendRule, ForeignCommit
+from neve.jobs.foreign_commit import ForeignCommit
 from neve.model.schema_json import Json, JsonObject
 from neve.model.version import Operation
 from neve.server.client_files import STAGED, ClientFiles
+from neve.server.error_model import UNSUPPORTED, RequestRefused
 from neve.server.served_tables import ServedTable, ServedTables
 from neve.storage.object_store import plain_location
 
@@ -134,6 +137,15 @@ class _Rows:
     snapshots: tuple[ReadSnapshot, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TableUpdates:
+    """What a transaction asks of one of its tables."""
+
+    table: CatalogTable
+    requirements: Sequence[Json]
+    updates: Sequence[JsonObject]
+
+
 class TableCommits:
     """Commits to the tables of one lake; safe for many threads."""
 
@@ -159,10 +171,11 @@ class TableCommits:
         asked = _Asked.of(updates)
         rows = None
         if asked.snapshots:
-            commit = self._foreign(table, asked, staged)
+            part = self._part(table, asked)
+            commit = self._lake.transactions.foreign_commit(part, staged=staged)
             if commit.find_committed() is not None:
                 return self._now(table)
-            rows = _Rows(commit, tuple(self._read(table, asked, staged)))
+            rows = _Rows(commit, self._lake.transactions.read(part, staged=staged))
         for left in reversed(range(_TRIES)):
             served = self._now(table)
             base, left_over = _base_of(table, json.loads(served.document), requirements)
@@ -182,7 +195,7 @@ class TableCommits:
                 break
         self._set_tags(table, asked)
         if rows is not None:
-            self._clean(table, rows)
+            self._clean(table, rows.snapshots)
         return self._now(table)
 
     def create(
@@ -213,50 +226,59 @@ class TableCommits:
         if table.uuid not in given:
             return None
         asked = _Asked.of([each for each in updates if each.get("action") not in _DEFINITION])
-        if asked.snapshots and self._foreign(table, asked, None).find_committed() is None:
+        if asked.snapshots and not self._is_committed(self._part(table, asked)):
             return None
         return self._now(table)
+
+    def commit_all(self, changes: Sequence[TableUpdates]) -> None:
+        """Commit rows of several tables, all or none; raises Conflict as `commit` does."""
+        transactions = self._lake.transactions
+        asked = [_Asked.of(each.updates) for each in changes]
+        for change, updates in zip(changes, asked, strict=True):
+            _check_joint(change.table, updates)
+        writing = [
+            (change.table, updates)
+            for change, updates in zip(changes, asked, strict=True)
+            if updates.snapshots
+        ]
+        is_done = [self._is_committed(self._part(*each)) for each in writing]
+        if is_done and all(is_done):
+            return
+        if any(is_done):
+            raise Conflict(
+                "some tables of the transaction have its rows already, and others do not",
+                hint="Load the tables again and repeat what is missing",
+            )
+
+        def bases() -> list[int]:
+            """Compare all requirements with the tables; return the Versions that clients read."""
+            found: list[int] = []
+            for change in changes:
+                document = self._now(change.table).document
+                base, left = _base_of(change.table, json.loads(document), change.requirements)
+                check_requirements(document, left)
+                found.append(base)
+            return found
+
+        base_of = dict(zip([each.table.table_id for each in changes], bases(), strict=True))
+        parts = [self._part(*each, base_of[each[0].table_id]) for each in writing]
+        written = [transactions.read(part) for part in parts]
+        if parts:
+            transactions.commit(parts, check=bases)
+        for (table, _), snapshots in zip(writing, written, strict=True):
+            self._clean(table, snapshots)
+
+    def _is_committed(self, part: ForeignPart) -> bool:
+        return self._lake.transactions.foreign_commit(part).find_committed() is not None
 
     def _now(self, table: CatalogTable) -> ServedTable:
         revision = self._lake.revision(table.name)
         return self._served.of_table(table.refresh(), revision)
 
-    def _foreign(self, table: CatalogTable, asked: _Asked, staged: str | None) -> ForeignCommit:
-        last = asked.snapshots[-1].get("snapshot-id")
-        if not isinstance(last, int):
-            raise invalid("a snapshot has an id that is a number")
-        return ForeignCommit(
-            table.job_parts(),
-            job_id=f"iceberg-{last}",
-            locate=self._lake.guests.path_of,
-            appends=AppendRule(table.properties.get(APPEND, AppendRule.UPSERT)),
-            staged=staged,
+    def _part(self, table: CatalogTable, asked: _Asked, base_version: int = 0) -> ForeignPart:
+        return ForeignPart(
+            table_id=table.table_id, base_version=base_version, snapshots=tuple(asked.snapshots)
         )
-
-    def _read(
-        self, table: CatalogTable, asked: _Asked, staged: str | None
-    ) -> Sequence[ReadSnapshot]:
-        root = table.stored.paths.root
-        places = (f"{root}/",) if staged is None else (f"{root}/", f"{staged}/")
-
-        def fetch(location: str) -> bytes:
-            path = self._lake.guests.path_of(location)
-            if path is None or not path.startswith(places):
-                raise InvalidArgument(
-                    "the commit names a file outside of the table",
-                    path=location,
-                    hint="Write files below the location that the catalog returned",
-                )
-            return self._lake.guests.read(location)
-
-        found = [read_snapshot(each, fetch) for each in asked.snapshots]
-        for each in found:
-            if each.operation == "replace":
-                raise InvalidArgument(
-                    "the commit rewrites files without changing rows",
-                    hint="Leave that to neve: `neve compact`, or the live writer",
-                )
-        return found
 
     def _change_definition(self, table: CatalogTable, before: JsonObject, asked: _Asked) -> bool:
         """Change schema, partitions, sort order and properties; return whether any was asked."""
@@ -283,12 +305,30 @@ class TableCommits:
         for name in asked.tags_removed:
             work.remove_tag(name)
 
-    def _clean(self, table: CatalogTable, rows: _Rows) -> None:
+    def _clean(self, table: CatalogTable, snapshots: Sequence[ReadSnapshot]) -> None:
         root = table.stored.paths.root
         locate = self._lake.guests.path_of
-        written = [locate(each) for snapshot in rows.snapshots for each in snapshot.written]
+        written = [locate(each) for snapshot in snapshots for each in snapshot.written]
         self._files.delete([path for path in written if path is not None], root=root)
         self._files.sweep(root)
+
+
+def _check_joint(table: CatalogTable, asked: _Asked) -> None:
+    """Refuse what a transaction over several tables cannot do, before anything is changed."""
+    if asked.definition or asked.tags or asked.tags_removed:
+        raise RequestRefused(
+            HTTPStatus.NOT_IMPLEMENTED,
+            UNSUPPORTED,
+            "a transaction over several tables changes rows only; "
+            "change columns, partitions, properties and tags table by table",
+        )
+    if table.schema.rules.merge:
+        raise RequestRefused(
+            HTTPStatus.NOT_IMPLEMENTED,
+            UNSUPPORTED,
+            f"the table {table.name!a} has merge functions and takes no part in transactions over "
+            "several tables",
+        )
 
 
 def _base_of(

@@ -90,7 +90,7 @@ class ForeignTransactions:
         stores = self._stores
         parts: TableParts = stores.stored_table(part.table_id).parts(
             meta.properties,
-            recorder=stores.recorder,
+            recorder=stores.recorder_of(meta.name),
             listener=stores.listener,
             is_published=True,
         )

@@ -29,6 +29,7 @@ from neve.catalog.foreign_transaction import ForeignTransactions
 from neve.catalog.guests import Guests, GuestTable
 from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
+from neve.catalog.measured_table import table_handle
 from neve.catalog.open_table import OpenTable
 from neve.catalog.running_server import LoadServer, RunningServer
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
@@ -545,10 +546,9 @@ class Lake(KeptInProcess):
         )
         self._create(request)
         try:
-            adoption = Adoption(
-                self.load_table(draft).job_parts(), locate=guests.path_of, fetch=guests.read
-            )
-            done = adoption.commit(read_live_files(guest.metadata, guests.read))
+            files = read_live_files(guest.metadata, guests.read)
+            parts = self.load_table(draft).job_parts()
+            done = Adoption(parts, locate=guests.path_of, fetch=guests.read).commit(files)
             self._entries.replace_guest(guest.entry, draft)
         except BaseException:
             self.drop_table(draft, purge=True)
@@ -644,7 +644,7 @@ class Lake(KeptInProcess):
     ) -> Table:
         if options is not None and not read_only:
             self._asked_options[meta.table_id] = options
-        return Table(
+        return table_handle(
             OpenTable(
                 self._stores,
                 self._settlement,

@@ -107,7 +107,11 @@ class LiveWriter:
         self._lock = claim.lock
         self.publishing = publishing
         self.committer = TableCommitter(
-            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+            parts.versions,
+            parts.work,
+            clock=parts.clock,
+            ids=parts.ids,
+            recorder=parts.recorder,
         )
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)

@@ -89,6 +89,7 @@ class BulkCommitter:
             clock=parts.clock,
             ids=parts.ids,
             commit_seconds=_COMMIT_SECONDS,
+            recorder=parts.recorder,
         )
 
     def find_committed(self, identity: JobIdentity) -> BulkOutcome | None:

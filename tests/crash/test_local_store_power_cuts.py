@@ -97,6 +97,11 @@ class Writer:
             new_tag = self.store.put_if_match(path, payload, tag=tag)
             self._settle(path, payload, is_written=new_tag is not None)
 
+    def link(self, path: str, new_path: str, payload: bytes) -> None:
+        with self._attempt(new_path, payload):
+            self.store.link(path, new_path)
+            self.expected.objects[path] = self.expected.objects[new_path] = [payload]
+
     def delete(self, path: str) -> None:
         # A deleted object may come back, so its acknowledgement settles nothing.
         with self._attempt(path, None):
@@ -247,6 +252,31 @@ def bytes_of_a_dead_writer(writer: Writer) -> None:
         file.close()
 
 
+def second_names(writer: Writer) -> None:
+    """Give names to files that somebody wrote and did not live to sync."""
+    writer.put("d/other", letters("0"))
+    for path in ("d/one", "d/two"):
+        writer.expected.objects[path] = [None, b""]
+        handle = writer.disk.create_file(f"{ROOT}/{path}")
+        writer.disk.sync_directory(f"{ROOT}/d")
+        # From now on any part of its bytes may be there.
+        del writer.expected.objects[path]
+        writer.expected.synced[path] = b""
+        writer.disk.write(handle, [letters("1")], 0)
+        writer.disk.close(handle)
+        with writer._attempt(f"e/{path}", letters("1")):
+            writer.store.link(path, f"e/{path}")
+            writer.expected.objects[f"e/{path}"] = [letters("1")]
+
+
+def linked_objects(writer: Writer) -> None:
+    """Give an object a second name, and delete the first one."""
+    writer.put("d/one", letters("1"))
+    writer.link("d/one", "e/one", letters("1"))
+    writer.delete("d/one")
+    writer.link("d/missing", "e/two", letters("2"))
+
+
 def losses(writer: Writer) -> None:
     """Ask for what others have, or what is not there."""
     writer.put("d/one", letters("1"))
@@ -285,6 +315,7 @@ SCENARIOS: Final = {
     "directories": Scenario(directories_of_a_dead_writer, prepare_unsynced_directories),
     "names": Scenario(names_of_a_dead_writer),
     "bytes": Scenario(bytes_of_a_dead_writer),
+    "second names": Scenario(second_names),
 }
 
 # In these every call is the store's own, and so may fail.
@@ -293,6 +324,7 @@ FAILING_SCENARIOS: Final = {
     "logs": Scenario(logs),
     "bytes": Scenario(bytes_of_a_dead_writer),
     "losses": Scenario(losses),
+    "linked": Scenario(linked_objects),
 }
 
 

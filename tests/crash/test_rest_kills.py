@@ -17,7 +17,7 @@ import neve
 from tests.crash import rest_server
 from tests.gates import Gate
 from tests.integration.rest_requests import cities, make_orders, orders
-from tests.integration.test_rest_writing import commit_of
+from tests.integration.test_rest_writing import change_of, commit_of
 
 
 @contextmanager
@@ -62,12 +62,12 @@ def test_requests_that_are_repeated_after_kills_lose_and_double_nothing(
         make_orders(lake).close()
     expected = {key: f"c{key % 3}" for key in range(30)}
     gate = Gate("R32 kills of a server around foreign commits", aim=20, full=500)
-    for seed in gate.seeds():
+    for seed in gate.seeds(at_least=4):
         random = Random(seed)
         rows = {random.randrange(60): f"{seed}.{each}" for each in range(5)}
         with neve.open(place) as lake, lake.serve() as server:
             request = commit_of(server, orders(rows))
-        with serving(place, random.choice(["before", "after"])) as (url, process):
+        with serving(place, rest_server.MOMENTS[seed % 2]) as (url, process):
             send(url, request)
             assert process.wait(60) == rest_server.EXIT_CODE
         with neve.open(place) as lake, lake.serve() as server:
@@ -84,19 +84,60 @@ def test_requests_that_are_repeated_after_kills_lose_and_double_nothing(
     assert not gate.violations
 
 
+def test_a_transaction_of_several_tables_is_whole_after_kills(
+    tmp_path: Path, scoreboard: Callable[[str], None]
+) -> None:
+    place = tmp_path / "lake"
+    names = ("shop.orders", "shop.more", "shop.most")
+    with neve.open(place) as lake:
+        for name in names:
+            make_orders(lake, name).close()
+    expected = {name: {key: f"c{key % 3}" for key in range(30)} for name in names}
+    moments = rest_server.JOINT_MOMENTS
+    gate = Gate("R33 kills of a server in a transaction of tables", aim=10, full=200)
+    for seed in gate.seeds(at_least=len(moments)):
+        random = Random(seed)
+        rows = {
+            name: {random.randrange(60): f"{seed}.{name}.{each}" for each in range(3)}
+            for name in names
+        }
+        with neve.open(place) as lake, lake.serve() as server:
+            changes = [change_of(server, orders(rows[name]), name) for name in names]
+        moment = moments[seed % len(moments)]
+        with serving(place, moment) as (url, process):
+            send(url, {"table-changes": changes}, "/v1/transactions/commit")
+            assert process.wait(60) == rest_server.EXIT_CODE
+        is_decided = moments.index(moment) >= moments.index("decided")
+        if is_decided:
+            expected = {name: expected[name] | rows[name] for name in names}
+        with neve.open(place) as lake:
+            found = {name: cities(lake.table(name)) for name in names}
+            gate.cases += 1
+            gate.violations += found != expected
+            if is_decided:
+                with lake.serve() as server:
+                    send(server.url, {"table-changes": changes}, "/v1/transactions/commit")
+                gate.violations += {name: cities(lake.table(name)) for name in names} != expected
+    scoreboard(gate.line())
+
+    assert not gate.violations
+
+
 def commits(lake: neve.Lake) -> int:
     """Return how many retained Versions changed rows."""
     operations = lake.load_table("shop.orders").history().column("operation").to_pylist()
     return len([each for each in operations if each not in {"REPLACE", "EVOLVE"}])
 
 
-def send(url: str, request: dict[str, Any]) -> None:
+def send(
+    url: str, request: dict[str, Any], path: str = "/v1/namespaces/shop/tables/orders"
+) -> None:
     """Send a commit to a server that may die."""
     connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
     body = json.dumps(request)
     try:
-        connection.request("POST", "/v1/namespaces/shop/tables/orders", body=body)
-        assert connection.getresponse().status == 200
+        connection.request("POST", path, body=body)
+        assert connection.getresponse().status in {200, 204}
     except (ConnectionError, HTTPException):
         return
     finally:

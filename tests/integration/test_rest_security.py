@@ -223,7 +223,7 @@ def test_metrics_have_requests_and_the_work_of_tables(tmp_path: Path) -> None:
 
     assert 'neve_server_request_seconds_count{method="GET",route="table",status="200"} 1' in text
     assert "neve_engine_flush_seconds_bucket" in text
-    assert "neve_wal_rows_total 30" in text
+    assert 'neve_wal_rows_total{table="shop.orders"} 30' in text
 
 
 def test_https_is_spoken_with_a_certificate(tmp_path: Path) -> None:

@@ -120,9 +120,14 @@ def test_deletes_and_overwrites_change_only_what_they_say(world: Served) -> None
     table.verify(independent=True)
 
 
-def commit_of(server: RunningServer, rows: pa.Table, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+def commit_of(
+    server: RunningServer,
+    rows: pa.Table,
+    name: str = "shop.orders",
+    **options: Any,  # noqa: ANN401
+) -> dict[str, Any]:
     """Return the request of an append, without sending it; its files are written."""
-    table = catalog_of(server).load_table("shop.orders")
+    table = catalog_of(server).load_table(name)
     sent: list[dict[str, Any]] = []
 
     def keep(_catalog: object, _table: object, requirements: Any, updates: Any) -> None:  # noqa: ANN401
@@ -348,25 +353,71 @@ def test_a_staged_table_is_created_with_its_first_rows_or_not_at_all(world: Serv
     assert lake.table("shop.orders").get(1) == {"id": 1, "city": "a"}
 
 
-def test_a_transaction_over_tables_with_keys_is_refused(world: Served) -> None:
-    lake, client, _ = world
-    make_orders(lake)
-    make_orders(lake, "shop.more")
+def change_of(server: RunningServer, rows: pa.Table, name: str = "shop.orders") -> dict[str, Any]:
+    """Return an append as a part of a transaction."""
+    namespace, _, table = name.partition(".")
+    identifier = {"namespace": [namespace], "name": table}
+    return {"identifier": identifier, **commit_of(server, rows, name)}
+
+
+def test_a_transaction_over_tables_with_keys_is_one_commit(world: Served) -> None:
+    lake, client, server = world
+    tables = [make_orders(lake, name) for name in ("shop.orders", "shop.more")]
     changes = [
-        {
-            "identifier": {"namespace": ["shop"], "name": name},
-            "requirements": [],
-            "updates": [{"action": "set-properties", "updates": {"a": "b"}}],
-        }
-        for name in ("orders", "more")
+        change_of(server, orders({1: "both", 100: "new"}), name)
+        for name in ("shop.orders", "shop.more")
     ]
+
+    for _ in range(2):
+        assert client.post("/v1/transactions/commit", {"table-changes": changes}).status == 204
+
+    for table in tables:
+        found = cities(table)
+        assert (found[1], found[100], len(found)) == ("both", "new", 31)
+        assert table.refresh().version == 3
+    assert left_files(lake) == []
+
+
+def test_a_transaction_changes_nothing_when_one_table_moved(world: Served) -> None:
+    lake, client, server = world
+    tables = [make_orders(lake, name) for name in ("shop.orders", "shop.more")]
+    changes = [
+        change_of(server, orders({1: "both"}), name) for name in ("shop.orders", "shop.more")
+    ]
+    with lake.bulk("shop.more") as job:
+        job.upsert(orders({1: "first"}))
 
     refused = client.post("/v1/transactions/commit", {"table-changes": changes})
 
-    assert refused.error == (501, "UnsupportedOperationException")
-    assert "a" not in lake.load_table("shop.orders").properties
-    one = client.post("/v1/transactions/commit", {"table-changes": changes[:1]})
-    assert one.status == 204
+    assert refused.error == (409, "CommitFailedException")
+    assert [cities(table)[1] for table in tables] == ["c1", "first"]
+    # No one has to wait for a transaction that was refused.
+    with lake.bulk("shop.orders") as job:
+        job.upsert(orders({1: "second"}))
+
+
+def test_a_transaction_is_refused_whole_for_what_it_cannot_do(world: Served) -> None:
+    lake, client, server = world
+    table = make_orders(lake)
+    make_orders(lake, "shop.more")
+    catalog_of(server).create_table("shop.guest", orders({}).schema)
+    append = change_of(server, orders({1: "no"}))
+    properties = {
+        "identifier": {"namespace": ["shop"], "name": "more"},
+        "requirements": [],
+        "updates": [{"action": "set-properties", "updates": {"a": "b"}}],
+    }
+    guest = {**properties, "identifier": {"namespace": ["shop"], "name": "guest"}}
+    twice = change_of(server, orders({1: "a"}), "shop.more")
+    twice["updates"] = [*twice["updates"], {"action": "no-such-action"}]
+
+    for other, status in ((properties, 501), (guest, 501), (twice, 400)):
+        found = client.post("/v1/transactions/commit", {"table-changes": [append, other]})
+        assert found.status == status, found.body
+    assert cities(table)[1] == "c1"
+    assert "a" not in lake.load_table("shop.more").properties
+    assert client.post("/v1/transactions/commit", {"table-changes": [append]}).status == 204
+    assert cities(table)[1] == "no"
 
 
 def test_files_outside_of_the_table_are_not_read(world: Served, tmp_path: Path) -> None:

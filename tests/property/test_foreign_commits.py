@@ -254,7 +254,12 @@ def test_a_later_snapshot_of_one_request_deletes_rows_of_an_earlier_one() -> Non
 
 def test_deletes_that_are_taken_back_are_refused() -> None:
     with neve.open("memory://foreign-back") as lake:
-        table = lake.create_table("s.t", {"id": "long!", "city": "string"}, "id")
+        table = lake.create_table(
+            "s.t",
+            {"id": "long!", "city": "string"},
+            "id",
+            options=neve.TableOptions(background=False),
+        )
         table.upsert([{"id": key, "city": "a"} for key in range(3)])
         table.flush()
         world = World(Random(0), lake, table, {})

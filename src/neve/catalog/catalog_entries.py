@@ -4,6 +4,7 @@
     __tables/<namespace.name>         TableMeta of one table
     __guests/<namespace.name>         GuestEntry: where the metadata of a guest table is
     announced/<table id>/<operation>  a change that concerns the table's version store too
+    joint/<id>                        a decided commit of another engine to several tables
 
 CATALOG-17  A transaction here touches only this store. A change that also concerns a version store
             is announced first, and `neve.catalog.settlement` brings the two together.
@@ -25,7 +26,7 @@ from neve.catalog.table_meta import TableMeta, meta_key
 from neve.catalog.table_name import TableName
 from neve.catalog.table_request import TableRequest
 from neve.errors import CatalogConflict, Corruption, NotFound
-from neve.manifest.json_document import write_document
+from neve.manifest.json_document import Json, write_document
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
 from neve.storage.clock import Clock, IdSource
@@ -34,6 +35,7 @@ from neve.storage.table_paths import CATALOG_MANIFEST
 
 ANNOUNCED_PREFIX: Final = "announced/"
 GUEST_PREFIX: Final = "__guests/"
+_JOINT_PREFIX: Final = "joint/"
 
 # Longer than any commit may take.
 ANNOUNCED_MS_MAX: Final = 10 * 60 * 1000
@@ -253,6 +255,32 @@ class CatalogEntries:
             session.put(meta_key(entry.name), moved.encode())
 
         self._transact(run)
+
+    def decide_joint(self, joint_id: str, parts: Mapping[str, str], *, before_ms: int) -> bool:
+        """Put the decision of a commit to several tables; False when it is too late for that."""
+
+        def run(session: WriteSession) -> bool:
+            now_ms = self._clock.now_ms()
+            if now_ms >= before_ms:
+                return False
+            fields: dict[str, Json] = {"parts": {**parts}, "at_ms": now_ms}
+            session.put(f"{_JOINT_PREFIX}{joint_id}", write_document(_FORMAT, fields))
+            return True
+
+        return self._transact(run)
+
+    def joint_decisions(self) -> dict[str, dict[str, str]]:
+        """Return decisions that were not carried out yet, as last read, by id and table id."""
+        found: dict[str, dict[str, str]] = {}
+        for key, payload in self.store.read_known().scan(_JOINT_PREFIX):
+            path = f"{self._path}/{key}"
+            document = read_catalog_document(payload, format_number=_FORMAT, path=path)
+            found[key.removeprefix(_JOINT_PREFIX)] = document.text_map("parts")
+        return found
+
+    def forget_joint(self, joint_id: str) -> None:
+        """Delete a decision that was carried out."""
+        self._transact(lambda session: session.delete(f"{_JOINT_PREFIX}{joint_id}"))
 
     def add_table(
         self, definition: TableRequest, table_uuid: UUID

@@ -283,7 +283,7 @@ class CatalogTable(KeptInProcess):
         """Return the parts of the table for work beside its live writer."""
         return self.stored.parts(
             self.properties,
-            recorder=self._stores.recorder,
+            recorder=self._stores.recorder_of(self.name),
             listener=self._stores.listener,
             is_published=True,
         )

@@ -23,9 +23,12 @@ import pyarrow as pa
 
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.foreign_definition import requested_table
+from neve.catalog.foreign_transaction import ForeignTransactions
 from neve.catalog.guests import Guests, GuestTable
 from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
+from neve.catalog.measured_table import table_handle
 from neve.catalog.open_table import OpenTable
 from neve.catalog.running_server import LoadServer, RunningServer
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
@@ -52,6 +55,8 @@ from neve.errors import (
     Unavailable,
     Wording,
 )
+from neve.iceberg.foreign_snapshots import read_live_files
+from neve.jobs.adoption import Adoption
 from neve.jobs.bulk_job import BulkJob
 from neve.jobs.run import JobIdentity
 from neve.model.row_rules import AskedRules
@@ -119,6 +124,7 @@ class Lake(Handle):
             self._begin(create=create and not read_only)
         if not read_only:
             self._settlement.settle_announced()
+            ForeignTransactions(self._stores).finish()
 
     def __repr__(self) -> str:
         stores = self._stores
@@ -509,26 +515,33 @@ class Lake(Handle):
     ) -> Table:
         """Turn a guest into a table with a primary key, under its name.
 
-        Its live rows are written into a new table; of several rows of a key, `order_by` decides.
-        Without it they are refused, and the guest stays as it is. Files of the guest stay.
+        Its files in the lake stay as they are, if they are in the order of the key: the table gets
+        them under a second name. Rows of other files are copied; the log says why. Of several rows
+        of a key the one committed last stays, or with `order_by` the one with the greatest values;
+        without it, rows of one commit are refused. What is refused leaves the guest as it is.
         """
         self._stores.check_writable()
-        guest = self.guests.load(name)
+        guests = self.guests
+        guest = guests.load(name)
         draft = f"{name}__adopted_{self._stores.ids.uuid().hex[:12]}"
-        table = self.create_table(
+        request = requested_table(
             draft,
-            guest.schema,
-            primary_key,
-            order_by=order_by,
-            properties=properties,
+            guest.metadata,
+            [primary_key] if isinstance(primary_key, str) else list(primary_key),
+            sort_by=(),
+            properties=properties or {},
+            rules=AskedRules(order_by=order_by or None),
         )
-        table.close()
+        self._create(request)
         try:
-            self._fill_from(guest, draft, is_ordered=bool(order_by))
+            files = read_live_files(guest.metadata, guests.read)
+            parts = self.load_table(draft).job_parts()
+            done = Adoption(parts, locate=guests.path_of, fetch=guests.read).commit(files)
             self._entries.replace_guest(guest.entry, draft)
         except BaseException:
             self.drop_table(draft, purge=True)
             raise
+        logger.info("adopted guest=%s kept=%d copied=%d", name, done.kept, done.copied)
         return self.table(name)
 
     def serve(
@@ -565,13 +578,6 @@ class Lake(Handle):
             client_config=client_config,
             recorder=recorder,
         )
-
-    def _fill_from(self, guest: GuestTable, draft: str, *, is_ordered: bool) -> None:
-        rows = guest.to_arrow()
-        with self.bulk(draft, upkeep=False) as job:
-            job.upsert(rows)
-            if not is_ordered:
-                job.refuse_repeats()
 
     # Everything
 
@@ -626,7 +632,7 @@ class Lake(Handle):
     ) -> Table:
         if options is not None and not read_only:
             self._asked_options[meta.table_id] = options
-        return Table(
+        return table_handle(
             OpenTable(
                 self._stores,
                 self._settlement,

@@ -7,7 +7,7 @@ can be open twice, once for writing and once for reading only.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, NamedTuple
@@ -23,7 +23,18 @@ from neve.engine.table_options import TableOptions
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound
 from neve.manifest.decisions import Decisions
 from neve.observability.events import Listener, ignore
-from neve.observability.metrics import NoRecorder, Recorder
+from neve.observability.metrics import (
+    CACHE_BYTES,
+    CACHE_HITS,
+    CACHE_MISSES,
+    FLUSH_QUEUE,
+    LEVEL_0_FILES,
+    MEMTABLE_BYTES,
+    LabelledRecorder,
+    NoRecorder,
+    Observed,
+    Recorder,
+)
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.own_process import check_forked_idle, forked, keep_to_process
@@ -181,6 +192,11 @@ class LakeStores:
         self.decisions = Decisions(self.entries.store, clock=clock, ids=ids)
         self.joint_commits = JointCommits(self.decisions, clock=clock, recorder=self.recorder)
         self.live_tables = LiveTables()
+        self._end_watch = (
+            self.recorder.watch(self._observed)
+            if isinstance(self.recorder, LabelledRecorder)
+            else None
+        )
         # Guarded by _lock.
         self._lock = Lock()
         self._tables: OrderedDict[str, StoredTable] = OrderedDict()
@@ -192,6 +208,30 @@ class LakeStores:
         # Set in a forked child.
         self._is_forked = False
         keep_to_process(self)
+
+    def recorder_of(self, table: str) -> Recorder:
+        """Return the recorder for the numbers of a table, by its name."""
+        recorder = self.recorder
+        if isinstance(recorder, LabelledRecorder):
+            return recorder.labelled({"table": table})
+        return recorder
+
+    def _observed(self) -> Iterator[Observed]:
+        """Return what is asked for of the tables that are open for writing."""
+        for engine in self.live_tables.engines():
+            meta = self.entries.find_meta(engine.parts.paths.table_id, is_known=True)
+            if meta is None or engine.is_closed:
+                continue
+            labels = {"table": meta.name}
+            view, groups = engine.current.view, engine.files.groups
+            hits, misses = groups.hits_and_misses
+            files = view.files.version.files.values()
+            yield CACHE_HITS, hits, labels
+            yield CACHE_MISSES, misses, labels
+            yield CACHE_BYTES, groups.byte_count + engine.files.vectors.byte_count, labels
+            yield MEMTABLE_BYTES, sum(each.byte_count for each in view.memtables), labels
+            yield FLUSH_QUEUE, max(len(view.memtables) - 1, 0), labels
+            yield LEVEL_0_FILES, sum(file.level == 0 for file in files), labels
 
     def sql(self) -> SqlEngine:
         """Return what runs SQL on this lake, loading it first; raises InvalidArgument."""
@@ -278,6 +318,8 @@ class LakeStores:
             return
         with self._lock:
             sql, self._sql = self._sql, None
+        if self._end_watch is not None:
+            self._end_watch()
         try:
             if sql is not None:
                 sql.close()

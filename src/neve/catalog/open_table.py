@@ -19,6 +19,7 @@ from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.errors import Closed, InvalidArgument
 from neve.manifest.table_head import Requirements
+from neve.observability.metrics import LabelledRecorder, Recorder
 from neve.storage.clock import Clock
 
 
@@ -60,7 +61,7 @@ class OpenTable(CatalogTable):
                     options=self._options,
                     make_parts=lambda: self.stored.parts(
                         self.properties,
-                        recorder=self._stores.recorder,
+                        recorder=self._stores.recorder_of(self.name),
                         listener=self._stores.listener,
                         is_published=True,
                         log=None if self._options is None else self._options.log,
@@ -78,6 +79,12 @@ class OpenTable(CatalogTable):
     def clock(self) -> Clock:
         """The clock of the lake."""
         return self._stores.clock
+
+    @property
+    def measured_by(self) -> Recorder | None:
+        """What gets the times of calls; None when they are not measured."""
+        is_labelled = isinstance(self._stores.recorder, LabelledRecorder)
+        return self._stores.recorder_of(self.name) if is_labelled else None
 
     @property
     def is_closed(self) -> bool:

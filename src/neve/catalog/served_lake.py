@@ -4,6 +4,7 @@ from uuid import UUID
 
 from neve.catalog.catalog_state import CatalogState
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.foreign_transaction import ForeignTransactions
 from neve.catalog.lake import Lake
 from neve.catalog.table_name import TableName
 from neve.catalog.table_request import TableRequest
@@ -19,6 +20,7 @@ class ServedLake:
         self.guests = lake.guests
         self.objects = self._stores.objects
         self.clock = self._stores.clock
+        self.transactions = ForeignTransactions(self._stores)
 
     def check_writable(self) -> None:
         """Raise InvalidArgument when the lake was opened for reading only; Closed when closed."""
@@ -40,8 +42,14 @@ class ServedLake:
         """
         self._stores.check_open()
         meta = self._entries.meta(str(TableName.parse(name)))
+        self.finish_transactions()
         session = self._stores.stored_table(meta.table_id).store.read()
         return meta.table_id, session.segment, tuple(sorted(meta.properties.items()))
+
+    def finish_transactions(self) -> None:
+        """Make commits that another process decided and did not live to make."""
+        if not self._stores.read_only:
+            self.transactions.finish()
 
     def make_table(self, definition: TableRequest, table_uuid: UUID) -> CatalogTable:
         """Make a table that another engine asked for, with the identity that it knows."""

@@ -106,7 +106,11 @@ class LiveWriter:
         self._lock = claim.lock
         self.publishing = publishing
         self.committer = TableCommitter(
-            parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids
+            parts.versions,
+            parts.writer_state,
+            clock=parts.clock,
+            ids=parts.ids,
+            recorder=parts.recorder,
         )
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)

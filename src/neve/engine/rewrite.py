@@ -40,7 +40,12 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.observability.events import EventKind
-from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
+from neve.observability.metrics import (
+    COMPACTED_BYTES,
+    COMPACTED_ROWS,
+    COMPACTION_SECONDS,
+    COMPACTIONS,
+)
 from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
 from neve.table.file_writers import RunName
 from neve.table.partitions import (
@@ -75,6 +80,8 @@ class Rewritten:
 
     plans: tuple[CompactionPlan, ...]
     committed: Committed
+    seconds: float
+    """From the first row that was read to the commit."""
 
 
 class TaskFiles:
@@ -253,6 +260,7 @@ class Rewrite:
 
         `facts` are those of the plans' Version. Files of plans that were not committed are deleted.
         """
+        began = self._parts.clock.monotonic()
         job = self.job(plans, context)
         left = list(zip(plans, self.execute(job, context, execution), strict=True))
         if self._parts.keeps_lineage() and not all(task.keeps_lineage for task in job.tasks):
@@ -267,7 +275,9 @@ class Rewrite:
                     # Others changed inputs: the next round plans on the current Version.
                     left = self._without_void(left, conflict)
                 else:
-                    return Rewritten(plans=tuple(plan for plan, _ in left), committed=committed)
+                    seconds = self._parts.clock.monotonic() - began
+                    done = tuple(plan for plan, _ in left)
+                    return Rewritten(plans=done, committed=committed, seconds=seconds)
         except OutcomeUnknown:
             raise
         except NeveError:
@@ -410,6 +420,7 @@ def note_compacted(parts: TableParts, rewritten: Rewritten) -> None:
     files, rows = sum(len(plan.inputs) for plan in plans), sum(plan.live_count for plan in plans)
     reason = reasons_of(plans)
     parts.recorder.add(COMPACTIONS, len(plans))
+    parts.recorder.add(COMPACTION_SECONDS, rewritten.seconds)
     parts.recorder.add(COMPACTED_ROWS, rows)
     parts.recorder.add(COMPACTED_BYTES, sum(plan.input_bytes for plan in plans))
     parts.report(EventKind.COMPACTED, version=number, reason=reason, files=files, rows=rows)

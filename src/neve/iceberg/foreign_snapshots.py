@@ -4,7 +4,8 @@
                                                                           status 1 added, 2 removed
 
 Manifests of earlier snapshots are in the list, too; only those of the snapshot itself say what it
-changes. Files are fetched through the caller, who decides which places may be read.
+changes. All of them together say which files the table has (`read_live_files`). Files are fetched
+through the caller, who decides which places may be read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +16,14 @@ from neve.errors import Corruption, InvalidArgument
 from neve.iceberg.pyiceberg_bridge import (
     ADDED,
     DELETED,
+    ManifestRecord,
     ReadEntry,
     read_manifest,
     read_manifest_list,
 )
+from neve.jobs.adoption import GuestFile, GuestFiles
 from neve.jobs.foreign_commit import ForeignFile, ForeignSnapshot
-from neve.model.schema_json import Json
+from neve.model.schema_json import Json, JsonObject
 
 _EQUALITY: Final = 2
 
@@ -76,6 +79,75 @@ def read_snapshot(snapshot: Mapping[str, Json], fetch: Fetch) -> ReadSnapshot:
         ),
         written=tuple(dict.fromkeys(written)),
     )
+
+
+def read_live_files(document: Mapping[str, Json], fetch: Fetch) -> GuestFiles:
+    """Read the files of the current snapshot of a table; raises InvalidArgument."""
+    snapshot_id = document.get("current-snapshot-id")
+    snapshot = next(
+        (
+            each
+            for each in _objects(document.get("snapshots"))
+            if each["snapshot-id"] == snapshot_id
+        ),
+        None,
+    )
+    if snapshot is None:
+        return GuestFiles()
+    manifest_list = snapshot.get("manifest-list")
+    if not isinstance(manifest_list, str):
+        raise InvalidArgument(
+            "the table's snapshot has no manifest list",
+            hint="Upgrade it to format 2 with the engine that wrote it",
+        )
+    specs = {each.get("spec-id"): each for each in _objects(document.get("partition-specs"))}
+    data: list[GuestFile] = []
+    deletes: list[GuestFile] = []
+    for manifest, entry in _live_entries(manifest_list, fetch):
+        sequence = entry.sequence_number
+        found = GuestFile(
+            file=_file_of(entry),
+            sequence=manifest.sequence_number or 0 if sequence is None else sequence,
+            row_count=entry.row_count,
+        )
+        if entry.content == _EQUALITY:
+            _check_scope(entry, specs, manifest.partition_spec_id)
+        (deletes if entry.content else data).append(found)
+    return GuestFiles(tuple(data), tuple(deletes))
+
+
+def _live_entries(manifest_list: str, fetch: Fetch) -> Iterator[tuple[ManifestRecord, ReadEntry]]:
+    try:
+        for manifest in read_manifest_list(fetch(manifest_list), path=manifest_list):
+            location = manifest.manifest_path
+            for entry in read_manifest(fetch(location), path=location):
+                if entry.status != DELETED:
+                    yield manifest, entry
+    except Corruption as error:
+        raise InvalidArgument(
+            f"the table's metadata cannot be read: {error.message}",
+            path=error.path,
+            hint="Restore it, or register another version of the table",
+        ) from error
+
+
+def _check_scope(entry: ReadEntry, specs: Mapping[Json, Mapping[str, Json]], spec_id: int) -> None:
+    """Refuse equality deletes that hold in one partition only.
+
+    Those with all columns that the partition is made of find no row in another one, if the table
+    always had the same partitions.
+    """
+    sources = {each.get("source-id") for each in _objects(specs.get(spec_id, {}).get("fields"))}
+    if sources and (len(specs) > 1 or not sources <= {*entry.equality_ids}):
+        raise InvalidArgument(
+            "the table has equality deletes for one partition",
+            path=entry.file_path,
+            hint="Compact the table with the engine that wrote it: that applies them",
+        )
+
+
+def _objects(given: Json) -> list[JsonObject]:
+    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
 
 
 def _entries(snapshot_id: int, manifest_list: str, fetch: Fetch) -> Iterator[tuple[str, ReadEntry]]:

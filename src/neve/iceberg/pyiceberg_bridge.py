@@ -63,6 +63,7 @@ class ReadEntry:
     file_path: str
     file_bytes: int
     content_offset: int | None
+    row_count: int = 0
     content_size: int | None = None
     content: int = 0
     """0 for data, 1 for position deletes, 2 for equality deletes."""
@@ -213,6 +214,7 @@ def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
                 file_path=file[at["file_path"]],
                 file_bytes=file[at["file_size_in_bytes"]],
                 content_offset=file[at["content_offset"]],
+                row_count=int(file[at["record_count"]] or 0),
                 content_size=file[at["content_size_in_bytes"]],
                 content=int(content or 0),
                 file_format=str(getattr(file_format, "value", file_format)),

@@ -26,9 +26,9 @@ from neve.engine.row_input import Rows, batches_of
 from neve.engine.write_path import WritePath, key_batch
 from neve.errors import Closed, Conflict, InvalidArgument
 from neve.jobs.commit import BulkCommitter
-from neve.jobs.rows import BulkRows, duplicate_keys
+from neve.jobs.rows import BulkRows
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.keys.arrays import concat_keys, same_keys
+from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
 from neve.model.arrow_buffers import Positions
 from neve.sstable.parquet_groups import one_batch
@@ -101,16 +101,6 @@ class BulkJob(KeptInProcess):
                     self._path.check_partition(batch)
                     keys = self._path.encode_keys(batch)
                     self._changes.append(RowChanges.of_rows(batch, keys, self._order))
-
-    def refuse_repeats(self) -> None:
-        """Raise InvalidArgument, with examples, when a key was given more than once."""
-        if self.outcome is None and self._changes:
-            keys = concat_keys([each.keys for each in self._changes])
-            keys = keys.take(pc.sort_indices(keys))
-            repeated = same_keys(keys.slice(0, max(len(keys) - 1, 0)), keys.slice(1))
-            if repeated.any():
-                some = keys.slice(1).filter(pa.array(repeated))
-                raise duplicate_keys(some, self._path.context.encoder)
 
     def delete(self, keys: object) -> None:
         """Delete the rows of keys, whether there are any or not."""

@@ -89,6 +89,7 @@ class BulkCommitter:
             clock=parts.clock,
             ids=parts.ids,
             commit_seconds=_COMMIT_SECONDS,
+            recorder=parts.recorder,
         )
 
     def find_committed(self, identity: JobIdentity) -> BulkOutcome | None:
@@ -175,6 +176,21 @@ class BulkCommitter:
         if self._has_upkeep:
             self._keep_in_shape(base.version, executor)
         return outcome
+
+    def check(self, run: BulkRun, work: BulkWork, *, is_exact: bool) -> None:
+        """Raise Conflict if a commit of the run, as `decided` or `is_exact`, would be void now."""
+        base = JobBase(self._parts, run.run, run.base)
+        try:
+            session = self._versions.store.read()
+            head = self._versions.head_in(session)
+            self._versions.refuse_dropped(head)
+            current = self._versions.version_in(session, head.current_version)
+            if is_exact:
+                self._refuse_any_change(session, base.version, current)
+            keys = _KeysOfWork(base, work, with_seen=True)
+            self._refuse_changed(session, base, keys, base.version, current)
+        finally:
+            base.close()
 
     def give_up(self, run: BulkRun) -> None:
         """End a run that is not committed; what cannot be deleted now is garbage for later.

@@ -26,6 +26,7 @@ JOBS-F3  Nothing is brought back to life: a delete file that is removed needs an
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, cast
@@ -38,7 +39,14 @@ from pyroaring import BitMap64
 
 from neve.engine.row_input import batches_of
 from neve.engine.write_path import WritePath, key_batch
-from neve.errors import Conflict, Corruption, InvalidArgument, LimitExceeded, NotFound
+from neve.errors import (
+    Conflict,
+    Corruption,
+    InvalidArgument,
+    LimitExceeded,
+    NeveError,
+    NotFound,
+)
 from neve.jobs.commit import BulkCommitter, BulkRun
 from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
@@ -47,6 +55,7 @@ from neve.keys.columns import KeyArray
 from neve.model.arrow_buffers import Flags
 from neve.model.arrow_types import field_id_of
 from neve.model.data_file import DataFile
+from neve.model.schema import TableSchema
 from neve.read.changes import equal_rows
 from neve.sstable.deletion_vector import bitmap_of, decode_vector
 from neve.table.row_changes import RowChanges
@@ -96,6 +105,16 @@ class ForeignSnapshot:
     deletes_removed: tuple[ForeignFile, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCommit:
+    """A commit whose files are written."""
+
+    run: BulkRun
+    work: BulkWork
+    is_exact: bool
+    """It removes rows, so that any change by others makes it void."""
+
+
 @dataclass(slots=True)
 class _AddedFile:
     """Rows of a file that the commit adds, without those that it deletes again."""
@@ -126,6 +145,7 @@ class ForeignCommit:
         """Begin; `staged` is a directory of the lake, besides the table's, that files may be in."""
         self._parts = parts
         self._staged = staged
+        self._job_id = job_id
         self._identity = JobIdentity(job_id=job_id)
         self._committer = BulkCommitter(parts, upkeep=True)
         self._locate = locate
@@ -135,14 +155,25 @@ class ForeignCommit:
         """Return the outcome if this commit was made already."""
         return self._committer.find_committed(self._identity)
 
-    def commit(self, snapshots: Sequence[ForeignSnapshot], *, base_version: int) -> BulkOutcome:
+    def commit(
+        self, snapshots: Sequence[ForeignSnapshot], *, base_version: int, is_decided: bool = False
+    ) -> BulkOutcome:
         """Commit the snapshots as one Version; raises Conflict when the table moved meanwhile.
 
         `base_version` is what the client read. A commit that removes rows is void when others
-        changed any row since; one that only adds rows, when they changed rows of its keys. Raises
-        InvalidArgument, SchemaMismatch or LimitExceeded for what the table cannot take; nothing is
-        changed then.
+        changed any row since; one that only adds rows, when they changed rows of its keys. With
+        `is_decided` it is never void, and comes after what others did. Raises InvalidArgument,
+        SchemaMismatch or LimitExceeded for what the table cannot take; nothing is changed then.
         """
+        prepared = self.prepare(snapshots, base_version=base_version)
+        if is_decided:
+            return self._committer.commit(prepared.run, prepared.work)
+        return self.commit_prepared(prepared)
+
+    def prepare(
+        self, snapshots: Sequence[ForeignSnapshot], *, base_version: int
+    ) -> "PreparedCommit":
+        """Write the files of a commit, which nothing refers to yet; raises as `commit` does."""
         try:
             run = self._committer.begin(self._identity, base=base_version)
         except NotFound as error:
@@ -157,7 +188,24 @@ class ForeignCommit:
             self._committer.give_up(run)
             raise
         is_exact = any(each.removed or each.deletes_added for each in snapshots)
-        return self._committer.commit(run, work, decided=True, is_exact=is_exact)
+        return PreparedCommit(run=run, work=work, is_exact=is_exact)
+
+    def commit_prepared(self, prepared: "PreparedCommit") -> BulkOutcome:
+        """Commit what was prepared; raises Conflict when the table moved meanwhile."""
+        return self._committer.commit(
+            prepared.run, prepared.work, decided=True, is_exact=prepared.is_exact
+        )
+
+    def reserve(self, prepared: "PreparedCommit", *, milliseconds: int) -> None:
+        """Let nothing else be committed for a while; raises Conflict when the table moved."""
+        self._parts.writer_state.reserve(self._job_id, milliseconds=milliseconds)
+        self._committer.check(prepared.run, prepared.work, is_exact=prepared.is_exact)
+
+    def give_up(self, prepared: "PreparedCommit") -> None:
+        """Delete what was prepared, and let others commit."""
+        with suppress(NeveError):
+            self._parts.writer_state.release_reservation(self._job_id)
+        self._committer.give_up(prepared.run)
 
     def _work(self, run: BulkRun, snapshots: Sequence[ForeignSnapshot]) -> BulkWork:
         base = JobBase(self._parts, run.run, run.base)
@@ -285,16 +333,7 @@ class _Reading:
 
     def _read_rows(self, file: ForeignFile) -> pa.Table:
         """Return the columns that the table has, found by id; by name in a file without ids."""
-        table = self._parquet(file)
-        schema = self._base.schema
-        by_id = {field_id_of(each): place for place, each in enumerate(table.schema)}
-        if {*by_id} == {None}:
-            by_name = {name: place for place, name in enumerate(table.schema.names)}
-            places = {each.name: by_name.get(each.name) for each in schema.columns}
-        else:
-            places = {each.name: by_id.get(each.field_id) for each in schema.columns}
-        found = {name: place for name, place in places.items() if place is not None}
-        return table.select([*found.values()]).rename_columns([*found])
+        return columns_of(self._parquet(file), self._base.schema)
 
     def _file_of(self, location: str) -> DataFile | None:
         path = self._inside(location).removeprefix(self._root)
@@ -334,7 +373,7 @@ class _Reading:
         if file.file_format.upper() == _PUFFIN:
             pairs = [(self._referenced(file), self._vector(file))]
         else:
-            pairs = list(_positions(self._parquet(file), file.location))
+            pairs = list(positions_by_file(self._parquet(file), file.location))
         touched: set[str] = set()
         for location, positions in pairs:
             path = self._inside(location)
@@ -390,7 +429,7 @@ class _Reading:
     def _files_deleted_by(self, file: ForeignFile) -> Iterator[str]:
         if file.equality_ids:
             return
-        for location, _ in _positions(self._parquet(file), file.location):
+        for location, _ in positions_by_file(self._parquet(file), file.location):
             yield self._inside(location).removeprefix(self._root)
 
     def _delete_equal(self, file: ForeignFile) -> None:
@@ -404,7 +443,7 @@ class _Reading:
                 path=file.location,
                 hint="Load the table again",
             ) from error
-        wanted = self._columns(self._read_rows(file), names)
+        wanted = typed_columns(self._read_rows(file), names, schema)
         if {*file.equality_ids} == {*schema.primary_key}:
             key_names = [column.name for column in schema.key_columns]
             batch = key_batch(wanted.select(key_names), self._base.context)
@@ -413,18 +452,8 @@ class _Reading:
             for own in self._base.version.files.values():
                 self._gone += self._keys_equal(own, names, wanted)
         for added in self._added.values():
-            hits = np.flatnonzero(_matches(self._columns(added.rows, names), wanted))
+            hits = np.flatnonzero(matching_rows(typed_columns(added.rows, names, schema), wanted))
             added.dead |= bitmap_of(hits)
-
-    def _columns(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return columns of the table's types; one that a file does not have is NULL."""
-        fields = [self._base.schema.arrow_schema.field(name) for name in names]
-        nothing = pa.nulls(rows.num_rows)
-        arrays = [
-            (rows.column(each.name) if each.name in rows.schema.names else nothing).cast(each.type)
-            for each in fields
-        ]
-        return pa.table(arrays, names=list(names))
 
     def _keys_equal(
         self, file: DataFile, names: Sequence[str], wanted: pa.Table
@@ -438,7 +467,7 @@ class _Reading:
             rows = mapping.table(
                 reader.read(mapping.source_names(names), start=start, stop=stop), names
             )
-            found = bitmap_of(np.flatnonzero(_matches(rows, wanted)) + start) - dead
+            found = bitmap_of(np.flatnonzero(matching_rows(rows, wanted)) + start) - dead
             if found:
                 yield base.files.keys_at(file, found)
             start = stop
@@ -545,7 +574,30 @@ def _is_in(keys: KeyArray, among: KeyArray) -> Flags:
     return found.to_numpy(zero_copy_only=False)
 
 
-def _positions(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64]]:
+def columns_of(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the columns that a table has, found by id; by name in a file without ids."""
+    by_id = {field_id_of(each): place for place, each in enumerate(rows.schema)}
+    if {*by_id} == {None}:
+        by_name = {name: place for place, name in enumerate(rows.schema.names)}
+        places = {each.name: by_name.get(each.name) for each in schema.columns}
+    else:
+        places = {each.name: by_id.get(each.field_id) for each in schema.columns}
+    found = {name: place for name, place in places.items() if place is not None}
+    return rows.select([*found.values()]).rename_columns([*found])
+
+
+def typed_columns(rows: pa.Table, names: Sequence[str], schema: TableSchema) -> pa.Table:
+    """Return columns of the table's types; one that a file does not have is NULL."""
+    fields = [schema.arrow_schema.field(name) for name in names]
+    nothing = pa.nulls(rows.num_rows)
+    arrays = [
+        (rows.column(each.name) if each.name in rows.schema.names else nothing).cast(each.type)
+        for each in fields
+    ]
+    return pa.table(arrays, names=list(names))
+
+
+def positions_by_file(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64]]:
     """Yield the positions of a position delete file, by data file."""
     by_id = {field_id_of(each): place for place, each in enumerate(deletes.schema)}
     names = deletes.schema.names
@@ -573,7 +625,7 @@ def _positions(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64
         yield str(path), bitmap_of(np.unique(positions[codes == code].astype(np.int64)))
 
 
-def _matches(rows: pa.Table, wanted: pa.Table) -> Flags:
+def matching_rows(rows: pa.Table, wanted: pa.Table) -> Flags:
     """Return which rows have the values of one of the wanted rows; NULL equals NULL."""
     count = rows.num_rows
     if not count or not wanted.num_rows:

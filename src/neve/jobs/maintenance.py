@@ -400,7 +400,11 @@ class CommittedMaintenance(Maintenance):
     def __init__(self, parts: TableParts, options: TableOptions | None = None) -> None:
         super().__init__(parts, options or TableOptions())
         self._committer = TableCommitter(
-            parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids
+            parts.versions,
+            parts.writer_state,
+            clock=parts.clock,
+            ids=parts.ids,
+            recorder=parts.recorder,
         )
 
     def keep_in_shape(self, *, since: Version, executor: PlanExecutor | None = None) -> None:

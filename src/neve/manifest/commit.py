@@ -37,6 +37,7 @@ from neve.manifest.table_versions import Committed, TableVersions
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.manifest.writer_state import WriterState
 from neve.model.version import Version, VersionEdit
+from neve.observability.metrics import COMMIT_SECONDS, NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 
 _RACES: Final = 4
@@ -80,6 +81,7 @@ class TableCommitter:
         ids: IdSource,
         commit_seconds: float = 60.0,
         collects: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         """Commit for `commit_seconds` at most; `collects` deletes what a checkpoint replaces."""
         # fixed at construction
@@ -89,6 +91,7 @@ class TableCommitter:
         self._ids = ids
         self._commit_seconds = commit_seconds
         self._collects = collects
+        self._recorder = recorder or NoRecorder()
         # safe on their own: at worst, a checkpoint is published twice, as the same object
         self._is_checkpointing = False
         self._checkpoint_from_segment = 0
@@ -130,6 +133,7 @@ class TableCommitter:
 
     def _commit(self, attempt: "_Attempt", asked: HeadChange) -> Committed:
         patience = Patience(self._clock, self._ids, self._commit_seconds)
+        began = self._clock.monotonic()
         while True:
             done = attempt.prepare(asked)
             if done is not None:
@@ -148,6 +152,7 @@ class TableCommitter:
                 if attempt.is_starved:
                     asked = self._reserved(asked)
             else:
+                self._recorder.add(COMMIT_SECONDS, self._clock.monotonic() - began)
                 self.checkpoint_once()
                 return committed
 

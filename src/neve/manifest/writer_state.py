@@ -344,6 +344,18 @@ class WriterState:
 
         self._store.transact(run)
 
+    def release_reservation(self, job_id: str) -> None:
+        """Let others commit again, unless the reservation is another job's by now."""
+
+        def run(session: WriteSession) -> None:
+            payload = session.get(RESERVATION_KEY)
+            if payload is not None:
+                held = Reservation.decode(payload, path=RESERVATION_KEY)
+                if held.job_id == job_id:
+                    session.delete(RESERVATION_KEY)
+
+        self._store.transact(run)
+
     def tag(self, name: str, number: int) -> None:
         """Name a retained Version; an existing name moves. Tagged Versions never expire."""
         key = tag_key(name)

@@ -1,13 +1,15 @@
 """What the engine counts: every metric with its unit and meaning, declared once.
 
 A Recorder receives the numbers. The default drops them; `Counters` keeps them in memory for
-`stats()` and tests; bridges to monitoring systems live in the layers above.
+`stats()` and tests; `prometheus` and `opentelemetry` pass them on, with labels. A metric in seconds
+is a histogram, a gauge is read when it is asked for, and all others are counters.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,20 @@ class Metric:
     name: str
     unit: str
     meaning: str
+    is_gauge: bool = False
+    """Goes up and down; nothing is added to it."""
+    is_watched: bool = False
+    """Read when it is asked for, like a gauge, but only goes up."""
+
+    @property
+    def is_histogram(self) -> bool:
+        """Whether its distribution counts, not only its sum."""
+        return self.unit == _SECONDS
+
+
+_SECONDS: Final = "seconds"
+SAMPLED: Final = 64
+"""Of so many gets or puts of a handle, one is measured: a get takes microseconds."""
 
 
 WAL_BATCHES = Metric("neve.wal.batches", "batches", "batches appended to the log")
@@ -65,6 +81,43 @@ PUBLISH_FAILURES = Metric(
     "neve.engine.publish_failures", "times", "times publishing failed and was postponed"
 )
 
+COMPACTION_SECONDS = Metric(
+    "neve.engine.compaction_seconds", "seconds", "time that compactions took, their commit included"
+)
+COMMIT_SECONDS = Metric(
+    "neve.manifest.commit_seconds", "seconds", "time that commits of a table took, retries included"
+)
+PUT_SECONDS = Metric(
+    "neve.table.put_seconds", "seconds", "time that a put took; one of 64 is measured"
+)
+UPSERT_SECONDS = Metric("neve.table.upsert_seconds", "seconds", "time that upserts took")
+GET_SECONDS = Metric(
+    "neve.table.get_seconds", "seconds", "time that a get took; one of 64 is measured"
+)
+SCAN_SECONDS = Metric(
+    "neve.table.scan_seconds",
+    "seconds",
+    "time from the begin of a scan until its last row was read",
+)
+CACHE_HITS = Metric(
+    "neve.table.cache_hits", "groups", "row groups found decoded in the cache", is_watched=True
+)
+CACHE_MISSES = Metric(
+    "neve.table.cache_misses", "groups", "row groups decoded for the cache", is_watched=True
+)
+CACHE_BYTES = Metric(
+    "neve.table.cache_bytes", "bytes", "bytes of decoded rows and vectors in memory", is_gauge=True
+)
+MEMTABLE_BYTES = Metric(
+    "neve.table.memtable_bytes", "bytes", "bytes of rows that are not flushed", is_gauge=True
+)
+FLUSH_QUEUE = Metric(
+    "neve.table.flush_queue", "memtables", "full memtables that wait for a flush", is_gauge=True
+)
+LEVEL_0_FILES = Metric(
+    "neve.table.level_0_files", "files", "files that wait for a compaction", is_gauge=True
+)
+
 SSTABLE_FILES = Metric("neve.sstable.files", "files", "data files written")
 SSTABLE_ROWS = Metric("neve.sstable.rows", "rows", "rows written to data files")
 SSTABLE_BYTES = Metric("neve.sstable.bytes", "bytes", "bytes of data files written")
@@ -88,6 +141,9 @@ SERVER_BYTES_READ = Metric("neve.server.bytes_read", "bytes", "bytes of request 
 SERVER_BYTES_SENT = Metric("neve.server.bytes_sent", "bytes", "bytes of answers")
 SERVER_REFUSED = Metric(
     "neve.server.refused", "requests", "requests refused because too many were under way"
+)
+SERVER_UNDER_WAY = Metric(
+    "neve.server.under_way", "requests", "requests that are being answered", is_gauge=True
 )
 
 ALL_METRICS = (
@@ -127,6 +183,19 @@ ALL_METRICS = (
     SERVER_BYTES_READ,
     SERVER_BYTES_SENT,
     SERVER_REFUSED,
+    SERVER_UNDER_WAY,
+    COMPACTION_SECONDS,
+    COMMIT_SECONDS,
+    PUT_SECONDS,
+    UPSERT_SECONDS,
+    GET_SECONDS,
+    SCAN_SECONDS,
+    CACHE_HITS,
+    CACHE_MISSES,
+    CACHE_BYTES,
+    MEMTABLE_BYTES,
+    FLUSH_QUEUE,
+    LEVEL_0_FILES,
 )
 
 
@@ -135,6 +204,24 @@ class Recorder(Protocol):
 
     def add(self, metric: Metric, amount: float) -> None:
         """Add to a metric."""
+        ...
+
+
+Observed: TypeAlias = tuple[Metric, float, Mapping[str, str]]
+"""A number that is read when it is asked for, with its labels."""
+Observe: TypeAlias = Callable[[], Iterable[Observed]]
+
+
+@runtime_checkable
+class LabelledRecorder(Recorder, Protocol):
+    """A recorder that tells tables apart, and asks for numbers itself."""
+
+    def labelled(self, labels: Mapping[str, str]) -> Recorder:
+        """Return a recorder whose numbers have these labels."""
+        ...
+
+    def watch(self, observe: Observe) -> Callable[[], None]:
+        """Ask a function for numbers whenever they are shown; return what ends that."""
         ...
 
 

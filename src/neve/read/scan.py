@@ -24,12 +24,12 @@ whose keys are in the memtables. `explain` reports what a scan will do and what 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import accumulate, chain, islice
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -238,6 +238,20 @@ class Scan(KeptInProcess):
         self._pin = pin
         self._memory = MemoryRows(view, sequence)
         self._last_counts: GroupCounts | None = None
+
+    def timed(self, monotonic: Callable[[], float], report: Callable[[float], None]) -> Self:
+        """Report how many seconds each run takes, until its last row is read."""
+        pin = self._pin
+
+        @contextmanager
+        def timed() -> Iterator[ReadLease | None]:
+            began = monotonic()
+            with pin() as lease:
+                yield lease
+            report(monotonic() - began)
+
+        self._pin = timed
+        return self
 
     @property
     def schema(self) -> pa.Schema:

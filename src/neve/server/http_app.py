@@ -34,6 +34,7 @@ from neve.observability.metrics import (
     SERVER_COMMIT_SECONDS,
     SERVER_REFUSED,
     SERVER_REQUEST_SECONDS,
+    SERVER_UNDER_WAY,
 )
 from neve.observability.prometheus import PrometheusRecorder
 from neve.server.error_model import (
@@ -109,6 +110,7 @@ class CatalogApp:
         self._limits = limits or ServerLimits()
         self.recorder = recorder or PrometheusRecorder()
         self._under_way = 0  # changed by the event loop only
+        self.recorder.watch(lambda: [(SERVER_UNDER_WAY, self._under_way, {})])
         # Guarded by _lock.
         self._lock = Lock()
         self._remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()

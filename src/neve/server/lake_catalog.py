@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from neve.catalog.foreign_definition import KEY_PROPERTY, key_names
 from neve.catalog.guests import GuestTable
 from neve.catalog.lake import Lake
 from neve.catalog.served_lake import ServedLake
@@ -29,12 +30,7 @@ from neve.server.error_model import (
 )
 from neve.server.rest_names import Namespace, TableRef
 from neve.server.served_tables import ServedTable, ServedTables
-from neve.server.table_commit import (
-    KEY_PROPERTY,
-    TableCommits,
-    key_names,
-    table_from_document,
-)
+from neve.server.table_commit import TableCommits, TableUpdates, table_from_document
 
 _CREATE: Final = "assert-create"
 
@@ -255,17 +251,28 @@ class LakeCatalog:
         names = [change.ref.dotted for change in changes]
         if len(set(names)) < len(names):
             raise bad_request("a table occurs twice in one transaction")
-        state = self.inside.names()
-        own = [change for change in changes if change.ref.dotted in state.tables]
-        creating = [change for change in changes if change.creates]
         if len(changes) == 1:
             self.commit(changes[0])
-        elif own or creating:
+            return
+        self.inside.check_writable()
+        state = self.inside.names()
+        own = [change for change in changes if change.ref.dotted in state.tables]
+        if any(change.creates for change in changes) or (own and len(own) < len(changes)):
             raise RequestRefused(
                 HTTPStatus.NOT_IMPLEMENTED,
                 UNSUPPORTED,
-                "a transaction over several tables may only change guest tables that exist; "
-                "commit tables with a primary key one by one",
+                "a transaction over several tables changes tables that exist, all of them with a "
+                "primary key, or all of them guests",
+            )
+        if own:
+            self.inside.finish_transactions()
+            self._commits.commit_all(
+                [
+                    TableUpdates(
+                        self.lake.load_table(each.ref.dotted), each.requirements, each.updates
+                    )
+                    for each in own
+                ]
             )
         elif changes:
             self._commit_guests(changes)

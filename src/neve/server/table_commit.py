@@ -12,34 +12,44 @@ definition stays changed.
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Final
 from uuid import UUID
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.compatibility import DefinitionChange
-from neve.catalog.known_properties import APPEND, FORMAT_VERSION
+from neve.catalog.foreign_definition import (
+    PUBLISHED_ONLY,
+    current_schema,
+    default_of,
+    identifier_ids,
+    invalid,
+    members_of,
+    number_of,
+    objects_of,
+    partition_texts,
+    requested_table,
+    sort_texts,
+    table_schema,
+)
+from neve.catalog.foreign_transaction import ForeignPart
+from neve.catalog.known_properties import FORMAT_VERSION
 from neve.catalog.served_lake import ServedLake
-from neve.catalog.table_request import TableRequest
-from neve.errors import Conflict, Corruption, InvalidArgument, NeveError, NotFound
-from neve.iceberg.foreign_snapshots import ReadSnapshot, read_snapshot
+from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
+from neve.iceberg.foreign_snapshots import ReadSnapshot
 from neve.iceberg.guest_metadata import changed_document, check_requirements
-from neve.iceberg.table_metadata import CHECKSUM_PROPERTY, VERSION_PROPERTY
-from neve.jobs.foreign_commit import AppendRule, ForeignCommit
-from neve.model.partition_spec import PartitionSpec
-from neve.model.schema import TableSchema
+from neve.jobs.foreign_commit import ForeignCommit
 from neve.model.schema_json import Json, JsonObject
 from neve.model.version import Operation
 from neve.server.client_files import STAGED, ClientFiles
+from neve.server.error_model import UNSUPPORTED, RequestRefused
 from neve.server.served_tables import ServedTable, ServedTables
 from neve.storage.object_store import plain_location
 
 logger = logging.getLogger(__name__)
-
-KEY_PROPERTY: Final = "neve.primary-key"
-IDENTIFIER_FIELDS: Final = "identifier-fields"
 
 _TRIES: Final = 5
 _MAIN: Final = "main"
@@ -67,9 +77,6 @@ _DROPPED: Final = frozenset(
         "remove-partition-statistics",
     }
 )
-_PUBLISHED_ONLY: Final = frozenset(
-    {VERSION_PROPERTY, CHECKSUM_PROPERTY, "schema.name-mapping.default", KEY_PROPERTY}
-)
 # What an own change of the definition does not touch.
 _ROW_REQUIREMENTS: Final = frozenset({"assert-table-uuid", "assert-ref-snapshot-id"})
 
@@ -95,31 +102,31 @@ class _Asked:
             elif action == "add-snapshot":
                 snapshot = update.get("snapshot")
                 if not isinstance(snapshot, dict):
-                    raise _invalid("a snapshot is an object")
+                    raise invalid("a snapshot is an object")
                 asked.snapshots.append(snapshot)
             elif action == "set-snapshot-ref":
                 asked._take_ref(update)
             elif action == "remove-snapshot-ref":
                 asked.tags_removed.append(str(update.get("ref-name")))
             elif action not in _DROPPED:
-                raise _invalid(f"a table of neve does not take the update {str(action)[:60]!a}")
+                raise invalid(f"a table of neve does not take the update {str(action)[:60]!a}")
         ids = [each.get("snapshot-id") for each in asked.snapshots]
         if asked.main is not None and (not ids or asked.main != ids[-1]):
-            raise _invalid("main can only move to the snapshot that the commit adds last")
+            raise invalid("main can only move to the snapshot that the commit adds last")
         if ids and asked.main is None:
-            raise _invalid("the commit adds a snapshot that no branch refers to")
+            raise invalid("the commit adds a snapshot that no branch refers to")
         return asked
 
     def _take_ref(self, update: JsonObject) -> None:
         name, number = update.get("ref-name"), update.get("snapshot-id")
         if not isinstance(name, str) or not isinstance(number, int):
-            raise _invalid("a reference has a name and a snapshot id")
+            raise invalid("a reference has a name and a snapshot id")
         if update.get("type") == "tag":
             self.tags[name] = number
         elif name == _MAIN:
             self.main = number
         else:
-            raise _invalid(f"only the branch main takes commits, not {name[:60]!a}")
+            raise invalid(f"only the branch main takes commits, not {name[:60]!a}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,15 @@ class _Rows:
 
     commit: ForeignCommit
     snapshots: tuple[ReadSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableUpdates:
+    """What a transaction asks of one of its tables."""
+
+    table: CatalogTable
+    requirements: Sequence[Json]
+    updates: Sequence[JsonObject]
 
 
 class TableCommits:
@@ -155,10 +171,11 @@ class TableCommits:
         asked = _Asked.of(updates)
         rows = None
         if asked.snapshots:
-            commit = self._foreign(table, asked, staged)
+            part = self._part(table, asked)
+            commit = self._lake.transactions.foreign_commit(part, staged=staged)
             if commit.find_committed() is not None:
                 return self._now(table)
-            rows = _Rows(commit, tuple(self._read(table, asked, staged)))
+            rows = _Rows(commit, self._lake.transactions.read(part, staged=staged))
         for left in reversed(range(_TRIES)):
             served = self._now(table)
             base, left_over = _base_of(table, json.loads(served.document), requirements)
@@ -178,7 +195,7 @@ class TableCommits:
                 break
         self._set_tags(table, asked)
         if rows is not None:
-            self._clean(table, rows)
+            self._clean(table, rows.snapshots)
         return self._now(table)
 
     def create(
@@ -209,50 +226,59 @@ class TableCommits:
         if table.uuid not in given:
             return None
         asked = _Asked.of([each for each in updates if each.get("action") not in _DEFINITION])
-        if asked.snapshots and self._foreign(table, asked, None).find_committed() is None:
+        if asked.snapshots and not self._is_committed(self._part(table, asked)):
             return None
         return self._now(table)
+
+    def commit_all(self, changes: Sequence[TableUpdates]) -> None:
+        """Commit rows of several tables, all or none; raises Conflict as `commit` does."""
+        transactions = self._lake.transactions
+        asked = [_Asked.of(each.updates) for each in changes]
+        for change, updates in zip(changes, asked, strict=True):
+            _check_joint(change.table, updates)
+        writing = [
+            (change.table, updates)
+            for change, updates in zip(changes, asked, strict=True)
+            if updates.snapshots
+        ]
+        is_done = [self._is_committed(self._part(*each)) for each in writing]
+        if is_done and all(is_done):
+            return
+        if any(is_done):
+            raise Conflict(
+                "some tables of the transaction have its rows already, and others do not",
+                hint="Load the tables again and repeat what is missing",
+            )
+
+        def bases() -> list[int]:
+            """Compare all requirements with the tables; return the Versions that clients read."""
+            found: list[int] = []
+            for change in changes:
+                document = self._now(change.table).document
+                base, left = _base_of(change.table, json.loads(document), change.requirements)
+                check_requirements(document, left)
+                found.append(base)
+            return found
+
+        base_of = dict(zip([each.table.table_id for each in changes], bases(), strict=True))
+        parts = [self._part(*each, base_of[each[0].table_id]) for each in writing]
+        written = [transactions.read(part) for part in parts]
+        if parts:
+            transactions.commit(parts, check=bases)
+        for (table, _), snapshots in zip(writing, written, strict=True):
+            self._clean(table, snapshots)
+
+    def _is_committed(self, part: ForeignPart) -> bool:
+        return self._lake.transactions.foreign_commit(part).find_committed() is not None
 
     def _now(self, table: CatalogTable) -> ServedTable:
         revision = self._lake.revision(table.name)
         return self._served.of_table(table.refresh(), revision)
 
-    def _foreign(self, table: CatalogTable, asked: _Asked, staged: str | None) -> ForeignCommit:
-        last = asked.snapshots[-1].get("snapshot-id")
-        if not isinstance(last, int):
-            raise _invalid("a snapshot has an id that is a number")
-        return ForeignCommit(
-            table.job_parts(),
-            job_id=f"iceberg-{last}",
-            locate=self._lake.guests.path_of,
-            appends=AppendRule(table.properties.get(APPEND, AppendRule.UPSERT)),
-            staged=staged,
+    def _part(self, table: CatalogTable, asked: _Asked, base_version: int = 0) -> ForeignPart:
+        return ForeignPart(
+            table_id=table.table_id, base_version=base_version, snapshots=tuple(asked.snapshots)
         )
-
-    def _read(
-        self, table: CatalogTable, asked: _Asked, staged: str | None
-    ) -> Sequence[ReadSnapshot]:
-        root = table.stored.paths.root
-        places = (f"{root}/",) if staged is None else (f"{root}/", f"{staged}/")
-
-        def fetch(location: str) -> bytes:
-            path = self._lake.guests.path_of(location)
-            if path is None or not path.startswith(places):
-                raise InvalidArgument(
-                    "the commit names a file outside of the table",
-                    path=location,
-                    hint="Write files below the location that the catalog returned",
-                )
-            return self._lake.guests.read(location)
-
-        found = [read_snapshot(each, fetch) for each in asked.snapshots]
-        for each in found:
-            if each.operation == "replace":
-                raise InvalidArgument(
-                    "the commit rewrites files without changing rows",
-                    hint="Leave that to neve: `neve compact`, or the live writer",
-                )
-        return found
 
     def _change_definition(self, table: CatalogTable, before: JsonObject, asked: _Asked) -> bool:
         """Change schema, partitions, sort order and properties; return whether any was asked."""
@@ -262,7 +288,7 @@ class TableCommits:
         after: JsonObject = json.loads(changed_document(encoded, [], asked.definition))
         for name in ("location", "table-uuid"):
             if after.get(name) != before.get(name):
-                raise _invalid(f"the {name} of a table of neve cannot change")
+                raise invalid(f"the {name} of a table of neve cannot change")
         change = _definition_change(table, before, after)
         if change != DefinitionChange():
             table.update_definition(change)
@@ -279,12 +305,30 @@ class TableCommits:
         for name in asked.tags_removed:
             work.remove_tag(name)
 
-    def _clean(self, table: CatalogTable, rows: _Rows) -> None:
+    def _clean(self, table: CatalogTable, snapshots: Sequence[ReadSnapshot]) -> None:
         root = table.stored.paths.root
         locate = self._lake.guests.path_of
-        written = [locate(each) for snapshot in rows.snapshots for each in snapshot.written]
+        written = [locate(each) for snapshot in snapshots for each in snapshot.written]
         self._files.delete([path for path in written if path is not None], root=root)
         self._files.sweep(root)
+
+
+def _check_joint(table: CatalogTable, asked: _Asked) -> None:
+    """Refuse what a transaction over several tables cannot do, before anything is changed."""
+    if asked.definition or asked.tags or asked.tags_removed:
+        raise RequestRefused(
+            HTTPStatus.NOT_IMPLEMENTED,
+            UNSUPPORTED,
+            "a transaction over several tables changes rows only; "
+            "change columns, partitions, properties and tags table by table",
+        )
+    if table.schema.rules.merge:
+        raise RequestRefused(
+            HTTPStatus.NOT_IMPLEMENTED,
+            UNSUPPORTED,
+            f"the table {table.name!a} has merge functions and takes no part in transactions over "
+            "several tables",
+        )
 
 
 def _base_of(
@@ -297,7 +341,7 @@ def _base_of(
     version, kept = table.version, [*requirements]
     current = document.get("current-snapshot-id")
     for each in requirements:
-        required = _members(each)
+        required = members_of(each)
         seen = required.get("snapshot-id")
         is_main = (required.get("type"), required.get("ref")) == ("assert-ref-snapshot-id", _MAIN)
         if is_main and isinstance(seen, int) and isinstance(current, int) and seen < current:
@@ -316,53 +360,15 @@ def _base_of(
     return version, kept
 
 
-def key_names(document: Mapping[str, Json], wanted: str | None) -> list[str] | None:
-    """Return the key columns that a property asks for; None when the table is to be a guest."""
-    if wanted is None or not wanted.strip():
-        return None
-    schema = _current_schema(document)
-    fields = {each.get("id"): each.get("name") for each in _objects(schema.get("fields"))}
-    if wanted.strip() != IDENTIFIER_FIELDS:
-        names = [name.strip() for name in wanted.split(",")]
-        missing = [name for name in names if name not in fields.values()]
-        if missing:
-            raise _invalid(f"{KEY_PROPERTY} names {missing[0]!a}, which is not a column")
-        return names
-    ids = schema.get("identifier-field-ids")
-    found = [fields.get(each) for each in ids] if isinstance(ids, list) else []
-    return [str(name) for name in found if name is not None] or None
-
-
 def table_from_document(
     lake: ServedLake, name: str, document: JsonObject, key: Sequence[str]
 ) -> CatalogTable:
-    """Create a table of neve with the columns, partitions and properties of a document.
-
-    Columns keep their ids: files that a client has written refer to them.
-    """
-    schema = _table_schema(
-        _current_schema(document), key=key, last_id=_number(document, "last-column-id")
-    )
-    spec = _default(document, "partition-specs", "spec-id", "default-spec-id")
-    properties = {
-        text: str(value)
-        for text, value in _members(document.get("properties")).items()
-        if text not in _PUBLISHED_ONLY
-    }
-    properties[FORMAT_VERSION] = str(max(2, _number(document, "format-version")))
-    definition = TableRequest.of(
-        name,
-        schema,
-        list(key),
-        partition_by=_partition_texts(spec, schema),
-        sort_by=_sort_texts(document, schema),
-        properties=properties,
-    )
+    """Create a table of neve with the columns, partitions and properties of a document."""
     try:
         table_uuid = UUID(str(document.get("table-uuid")))
     except ValueError as error:
-        raise _invalid("the uuid of the table is not one") from error
-    return lake.make_table(definition, table_uuid)
+        raise invalid("the uuid of the table is not one") from error
+    return lake.make_table(requested_table(name, document, key), table_uuid)
 
 
 def _definition_change(
@@ -371,114 +377,38 @@ def _definition_change(
     change = DefinitionChange()
     present = table.schema
     schema = present
-    old, new = _current_schema(before), _current_schema(after)
-    if new.get("fields") != old.get("fields") or _ids(new) != _ids(old):
-        if _ids(new) not in ([], _ids(old)):
-            raise _invalid("the primary key of a table cannot change")
+    old, new = current_schema(before), current_schema(after)
+    if new.get("fields") != old.get("fields") or identifier_ids(new) != identifier_ids(old):
+        if identifier_ids(new) not in ([], identifier_ids(old)):
+            raise invalid("the primary key of a table cannot change")
         key = [column.name for column in present.key_columns]
-        by_id = {each.get("id"): each.get("name") for each in _objects(new.get("fields"))}
+        by_id = {each.get("id"): each.get("name") for each in objects_of(new.get("fields"))}
         key = [str(by_id.get(column.field_id, column.name)) for column in present.key_columns]
-        asked = _table_schema(new, key=key, last_id=_number(after, "last-column-id"))
+        asked = table_schema(new, key=key, last_id=number_of(after, "last-column-id"))
         schema = replace(asked, schema_id=present.schema_id, rules=present.rules)
         change = replace(change, schema=schema)
-    spec = _default(after, "partition-specs", "spec-id", "default-spec-id")
-    if _members(spec).get("fields") != _members(
-        _default(before, "partition-specs", "spec-id", "default-spec-id")
+    spec = default_of(after, "partition-specs", "spec-id", "default-spec-id")
+    if members_of(spec).get("fields") != members_of(
+        default_of(before, "partition-specs", "spec-id", "default-spec-id")
     ).get("fields"):
-        change = replace(change, partition_by=_partition_texts(spec, schema))
+        change = replace(change, partition_by=partition_texts(spec, schema))
     if after.get("default-sort-order-id") != before.get("default-sort-order-id"):
-        change = replace(change, sort_by=_sort_texts(after, schema))
+        change = replace(change, sort_by=sort_texts(after, schema))
     return change
 
 
 def _property_change(before: JsonObject, after: JsonObject) -> tuple[dict[str, str], list[str]]:
-    old, new = _members(before.get("properties")), _members(after.get("properties"))
+    old, new = members_of(before.get("properties")), members_of(after.get("properties"))
     given = {
         name: str(value)
         for name, value in new.items()
-        if old.get(name) != value and name not in _PUBLISHED_ONLY
+        if old.get(name) != value and name not in PUBLISHED_ONLY
     }
-    if _number(after, "format-version") > _number(before, "format-version"):
+    if number_of(after, "format-version") > number_of(before, "format-version"):
         given[FORMAT_VERSION] = str(after["format-version"])
-    removed = [name for name in old if name not in new and name not in _PUBLISHED_ONLY]
+    removed = [name for name in old if name not in new and name not in PUBLISHED_ONLY]
     return given, removed
 
 
-def _table_schema(schema: JsonObject, *, key: Sequence[str], last_id: int) -> TableSchema:
-    given = _objects(schema.get("fields"))
-    ids: list[Json] = [each["id"] for name in key for each in given if each["name"] == name]
-    fields: list[Json] = [
-        {**each, "required": True} if each.get("id") in ids else each for each in given
-    ]
-    members: JsonObject = {
-        "type": "struct",
-        "fields": fields,
-        "schema-id": 0,
-        "primary-key": ids,
-        "identifier-field-ids": ids,
-        "last-column-id": last_id,
-    }
-    try:
-        return TableSchema.from_json(json.dumps(members))
-    except Corruption as error:
-        raise _invalid(f"the columns do not fit: {error.message}") from error
-
-
-def _partition_texts(spec: Json, schema: TableSchema) -> list[str]:
-    fields = _members(spec).get("fields")
-    if not fields:
-        return []
-    try:
-        return PartitionSpec.from_json(json.dumps(spec)).texts(schema)
-    except (Corruption, NotFound) as error:
-        raise _invalid(f"the partitions do not fit: {error.message}") from error
-
-
-def _sort_texts(document: JsonObject, schema: TableSchema) -> list[str]:
-    order = _default(document, "sort-orders", "order-id", "default-sort-order-id")
-    names: list[str] = []
-    for each in _objects(_members(order).get("fields")):
-        source = each.get("source-id")
-        if each.get("transform") != "identity" or each.get("direction") != "asc":
-            raise _invalid("files are in the order of the key, ascending")
-        names.append(schema.column_by_id(source if isinstance(source, int) else -1).name)
-    return names
-
-
-def _current_schema(document: Mapping[str, Json]) -> JsonObject:
-    wanted = document.get("current-schema-id")
-    for each in _objects(document.get("schemas")):
-        if each.get("schema-id") == wanted:
-            return each
-    raise _invalid("the table has no current schema")
-
-
-def _default(document: JsonObject, name: str, id_name: str, default_name: str) -> Json:
-    wanted = document.get(default_name)
-    return next((each for each in _objects(document.get(name)) if each.get(id_name) == wanted), {})
-
-
-def _ids(schema: JsonObject) -> list[Json]:
-    found = schema.get("identifier-field-ids")
-    return sorted(found, key=str) if isinstance(found, list) else []
-
-
-def _objects(given: Json) -> list[JsonObject]:
-    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-
-
-def _members(given: Json) -> JsonObject:
-    return given if isinstance(given, dict) else {}
-
-
-def _number(document: JsonObject, name: str) -> int:
-    found = document.get(name)
-    return found if isinstance(found, int) else 0
-
-
 def _is_of_rows(requirement: Json) -> bool:
-    return _members(requirement).get("type") in _ROW_REQUIREMENTS
-
-
-def _invalid(message: str) -> InvalidArgument:
-    return InvalidArgument(message, hint="See the guide `Attach other engines`")
+    return members_of(requirement).get("type") in _ROW_REQUIREMENTS

@@ -34,6 +34,7 @@ Files of other writers have no `neve.checksums`, and perhaps gaps: their pages a
 
 import base64
 import binascii
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -46,10 +47,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.errors import Corruption
-from neve.model.data_file import DataFile
-from neve.model.plain_values import PlainValue, decimal_of, stored_type
+from neve.model.data_file import ColumnStatistics, DataFile
+from neve.model.plain_values import PlainValue, decimal_of, is_nan, less, stored_type
 from neve.model.pruning import ColumnFacts
 from neve.model.schema import TableSchema
+from neve.sstable.column_statistics import lower_bound, upper_bound
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path
 
@@ -214,6 +216,11 @@ class OpenFooter:
         return cls(file, path, footer)
 
     @property
+    def crc(self) -> int:
+        """Checksum of the footer, as a Version has it."""
+        return int(google_crc32c.value(self._footer))
+
+    @property
     def offset(self) -> int:
         """Where the footer begins in the file."""
         return self._file.file_bytes - len(self._footer)
@@ -315,6 +322,33 @@ class GroupFacts:
             self._known[group, field_id] = facts
         return facts
 
+    def of_file(self) -> tuple[ColumnStatistics, ...]:
+        """Return what the footer says of whole columns; those that it says too little of are out.
+
+        For files of other writers: neve computes what it keeps of its own files.
+        """
+        found: list[ColumnStatistics] = []
+        groups = range(self._metadata.num_row_groups)
+        for field_id, (place, type_) in sorted(self._leaves.items()):
+            facts = [self._read(group, place, type_) for group in groups]
+            nulls = [each.null_count for each in facts if each.null_count is not None]
+            if len(nulls) < len(facts):
+                continue
+            with_values = [each for each in facts if each.null_count != each.row_count]
+            lowest, highest = _extremes(with_values)
+            chunks = (self._metadata.row_group(group).column(place) for group in groups)
+            found.append(
+                ColumnStatistics(
+                    field_id=field_id,
+                    compressed_bytes=sum(chunk.total_compressed_size for chunk in chunks),
+                    value_count=sum(each.row_count or 0 for each in facts),
+                    null_count=sum(nulls),
+                    lower=None if lowest is None else lower_bound(lowest, type_),
+                    upper=None if highest is None else upper_bound(highest, type_),
+                )
+            )
+        return tuple(found)
+
     def _read(self, group: int, place: int, type_: pa.DataType) -> ColumnFacts:
         row_group = self._metadata.row_group(group)
         statistics = row_group.column(place).statistics
@@ -338,9 +372,29 @@ def _leaves(metadata: pq.FileMetaData, schema: TableSchema) -> dict[int, _Leaf]:
         at = stored.get_field_index(column.name)
         if place is None or at < 0 or pa.types.is_nested(column.type):
             continue
-        if stored_type(stored.field(at).type) == stored_type(column.type):
+        if plain_type(stored.field(at).type) == plain_type(column.type):
             leaves[column.field_id] = place, column.type
     return leaves
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return one type for all that Parquet stores in the same way."""
+    if pa.types.is_large_string(type_):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(type_) else stored_type(type_)
+
+
+def _extremes(groups: Sequence[ColumnFacts]) -> tuple[PlainValue | None, PlainValue | None]:
+    """Return the bounds of all groups; None unless each of them has both."""
+    lowest: PlainValue | None = None
+    highest: PlainValue | None = None
+    for each in groups:
+        lower, upper = each.lower, each.upper
+        if lower is None or upper is None or is_nan(lower) or is_nan(upper):
+            return None, None
+        lowest = lower if lowest is None or less(lower, lowest) else lowest
+        highest = upper if highest is None or less(highest, upper) else highest
+    return lowest, highest
 
 
 def _plain(raw: object, type_: pa.DataType) -> PlainValue | None:

@@ -457,6 +457,8 @@ class GroupCache:
         self._lock = Lock()
         self._entries: OrderedDict[Part, CachedGroup] = OrderedDict()
         self._byte_count = 0
+        self._hits = 0
+        self._misses = 0
         self._loading: dict[str, set[_Loading]] = {}
 
     @property
@@ -464,6 +466,12 @@ class GroupCache:
         """Bytes that the cache holds."""
         with self._lock:
             return self._byte_count
+
+    @property
+    def hits_and_misses(self) -> tuple[int, int]:
+        """How many groups were there when they were needed, and how many were not."""
+        with self._lock:
+            return self._hits, self._misses
 
     def find(self, path: str, group: int, *, keys_only: bool = False) -> CachedGroup | None:
         """Return a cached group, or None."""
@@ -483,11 +491,15 @@ class GroupCache:
         keys_only: bool = False,
     ) -> CachedGroup:
         """Return a group, decoding it when it is not cached; raises what decoding raises."""
-        found = self.find(path, group, keys_only=keys_only)
-        if found is not None:
-            return found
+        part = (path, group, keys_only)
         loading = _Loading()
         with self._lock:
+            found = self._entries.get(part)
+            if found is not None:
+                self._entries.move_to_end(part)
+                self._hits += 1
+                return found
+            self._misses += 1
             self._loading.setdefault(path, set()).add(loading)
         try:
             # Outside the lock: no thread waits for another's decoding.
@@ -499,7 +511,7 @@ class GroupCache:
         with self._lock:
             self._end_loading_locked(path, loading)
             if not loading.is_stale:
-                self._keep_locked((path, group, keys_only), entry)
+                self._keep_locked(part, entry)
         return entry
 
     def drop_file(self, path: str) -> None:

@@ -204,6 +204,11 @@ class CloudClient:
             sent=len(payload),
         )
 
+    def copy(self, path: str, new_path: str) -> Failure | None:
+        """Let the bucket copy an object."""
+        bucket = self._bucket_without_retries
+        return self._counted("put", lambda: obstore.copy(bucket, path, new_path))
+
     def delete(self, path: str) -> Failure | None:
         """Remove an object."""
         return self._counted("delete", lambda: obstore.delete(self._bucket_without_retries, path))

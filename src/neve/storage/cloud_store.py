@@ -159,6 +159,17 @@ class CloudStore:
         repeated = self._client.writes_in_parts(payload) and answer.verdict is not Verdict.NO
         raise self._not_done(answer, path, lost=repeated or answer.verdict is Verdict.LOST)
 
+    def link(self, path: str, new_path: str) -> None:
+        """Store an object under a new name as well, copied by the bucket; raises NotFound."""
+        check_object_path(path)
+        check_object_path(new_path)
+        failure = self._persist(lambda: self._client.copy(path, new_path))
+        if failure is None:
+            return
+        if failure.verdict is Verdict.MISSING:
+            self.size(path)  # raises NotFound, or for a bucket that is missing
+        raise self._not_done(failure, new_path, lost=failure.verdict is Verdict.LOST)
+
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; return its tag, or None when another one is already there."""
         check_object_path(path)

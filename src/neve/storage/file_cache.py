@@ -40,6 +40,7 @@ from neve.storage.object_store import (
     ObjectStore,
     RequestCount,
     StoredObject,
+    link_object,
     requests_of,
 )
 
@@ -210,6 +211,10 @@ class CachedStore:
             self._forget(path)
             self._keep(_Copy(self._key(path), 0, len(payload), is_rest=True), payload)
         return tag
+
+    def link(self, path: str, new_path: str) -> None:
+        """Store an object under a new name as well; raises NotFound."""
+        link_object(self.origin, path, new_path)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; return its tag, or None when another one is already there."""

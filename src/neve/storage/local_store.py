@@ -8,6 +8,7 @@ How a write becomes durable; the order of the steps matters:
     create          make the file · preallocate · sync the directory
     recycle         rename the file · sync both directories
     make_durable    sync the file
+    link            sync the file · link it to the new path · sync the directory
 
 STORAGE-17  An object's bytes are synced before its path leads to them.
 STORAGE-18  `put`, `put_if_match` and `delete` change a name only under the lock of its directory,
@@ -252,6 +253,7 @@ OBJECT_BYTES_MAX: Final = 5 << 30
 LOCK_WAIT_SECONDS: Final = 30.0
 
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+_NO_LINK: Final = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})
 
 
 def content_tag(payload: bytes) -> str:
@@ -359,6 +361,28 @@ class LocalStore:
             with self._tree.discarding_on_failure(temporary), self._tree.locked(directory):
                 self._rename(temporary, path)
         self._settle(path)
+
+    def link(self, path: str, new_path: str) -> None:
+        """Store an object under a new name as well; raises NotFound, AlreadyExists.
+
+        Where the disk has no such links, or not enough of them, the bytes are copied.
+        """
+        directory = self._check_object(new_path, 0)
+        # STORAGE-17: another program may have written it without a sync.
+        self.make_durable(path)
+        with self._writing("link an object", new_path):
+            self._tree.refuse_links(new_path)
+            self._tree.ensure_directory(directory)
+            try:
+                self._disk.link(self._tree.on_disk(path), self._tree.on_disk(new_path))
+            except FileExistsError as error:
+                raise _taken(new_path) from error
+            except OSError as error:
+                if error.errno not in _NO_LINK:
+                    raise
+                self.put_pieces(new_path, (self.map(path),))
+                return
+        self._settle(new_path)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; return its tag, or None when another one is already there."""

@@ -114,6 +114,10 @@ class MemoryStore:
         with self._contents.lock:
             return self._write_locked(path, payload)
 
+    def link(self, path: str, new_path: str) -> None:
+        """Store an object under a new name as well; raises NotFound."""
+        self.put(new_path, self.get(path).payload)
+
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; return its tag, or None when another one is already there."""
         check_object_path(path)

@@ -22,7 +22,7 @@ byte and decodes nothing: a directory named `my lake` is `file:///my lake`, not 
 `file:///my%20lake`. Everything that other engines read (metadata, manifests, and the vectors that
 name their data files) spells locations this way.
 
-Two capabilities are optional, with a fallback for other stores:
+Three capabilities are optional, with a fallback for other stores:
 
 - Mapping an object into memory, or only the start of a large one that has to be fetched. A mapped
   object costs neither time nor memory until its bytes are read. They are in the operating system's
@@ -31,6 +31,8 @@ Two capabilities are optional, with a fallback for other stores:
   caches that can be rebuilt, and check their checksums.
 - Storing a file in pieces, without joining them in memory first. Data files are large, are written
   once under a unique name, and are never compared by tag: the store returns none.
+- Storing an object a second time under a new name, without its bytes passing through this process:
+  a hard link on a disk, a copy inside the bucket. Deleting one name leaves the other.
 
 An AppendFile does what a log needs and object stores lack. Every implementation runs
 `neve.testing.append_contract.AppendFilesContract`.
@@ -189,6 +191,26 @@ def put_file(store: ObjectStore, path: str, pieces: Sequence[bytes | memoryview]
         store.put_pieces(path, pieces)
     else:
         store.put(path, b"".join(pieces))
+
+
+@runtime_checkable
+class LinksObjects(Protocol):
+    """A store that gives an object a second name without reading it."""
+
+    def link(self, path: str, new_path: str) -> None:
+        """Store an object under a new name as well; raises NotFound.
+
+        When this returns, bytes and name survive power loss.
+        """
+        ...
+
+
+def link_object(store: ObjectStore, path: str, new_path: str) -> None:
+    """Store an object that never changes under a new name as well; raises NotFound."""
+    if isinstance(store, LinksObjects):
+        store.link(path, new_path)
+    else:
+        put_file(store, new_path, (store.get(path).payload,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, TypeVar
 import pytest
 
 from neve.errors import InvalidArgument, NotFound
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, link_object
 
 T = TypeVar("T")
 
@@ -204,6 +204,17 @@ class ObjectStoreContract:
         for start, length in ((-1, 5), (0, -1), (-5, -5)):
             with pytest.raises(InvalidArgument):
                 store.get_range("object", start=start, length=length)
+
+    def test_a_second_name_is_independent_of_the_first(self, store: ObjectStore) -> None:
+        store.put("a/object", b"some bytes")
+
+        link_object(store, "a/object", "b/other")
+        store.delete("a/object")
+
+        assert store.get("b/other").payload == b"some bytes"
+        with pytest.raises(NotFound):
+            link_object(store, "a/object", "b/another")
+        assert [info.path for info in store.list("")] == ["b/other"]
 
     # STORAGE-3 and STORAGE-4 one winner
 

@@ -10,7 +10,10 @@ unknown columns, columns of the key, columns that merge what is written to them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+
+import pyarrow as pa
 
 from neve.errors import AlreadyExists, InvalidArgument, NotFound
 from neve.model.display import shown
@@ -36,6 +39,30 @@ CLAUSE: Final = "neve clause"
 KEYS_SHOWN: Final = 3
 _MATCHED: Final = "neve matched"
 _OLD: Final = "neve old "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """How many rows a statement inserted, updated and deleted."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def count(self) -> int:
+        """Rows in all."""
+        return self.inserted + self.updated + self.deleted
+
+    def rows(self) -> pa.Table:
+        """Return the counts as a result."""
+        return pa.table(
+            {
+                "inserted": [self.inserted],
+                "updated": [self.updated],
+                "deleted": [self.deleted],
+            }
+        )
 
 
 class ChangeText:

@@ -21,7 +21,6 @@ SQL-6  A column with a merge function is not set by UPDATE: what is written to i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from neve.sql.change_text import (
     KEYS_SHOWN,
     ROWS,
     SOURCE,
+    Changed,
     ChangeText,
     several_change_one,
 )
@@ -85,30 +85,6 @@ class ChangingTable(Protocol):
     def delete_many(self, keys: object) -> object:
         """Delete the rows of keys."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """How many rows a statement inserted, updated and deleted."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-    @property
-    def count(self) -> int:
-        """Rows in all."""
-        return self.inserted + self.updated + self.deleted
-
-    def rows(self) -> pa.Table:
-        """Return the counts as a result."""
-        return pa.table(
-            {
-                "inserted": [self.inserted],
-                "updated": [self.updated],
-                "deleted": [self.deleted],
-            }
-        )
 
 
 def change_rows(

@@ -32,6 +32,8 @@ SMALL_LINES = 60
 # server: names, replies, commits, routes, tokens, HTTP. Adoption of guests, and definitions that
 # come as Iceberg's documents.
 # Pages of Parquet, whose headers the inspector and the readers of data files share.
+# SQL on Spark: the text of changes that engines share; attached lakes, the catalog, statements and
+# changes.
 MODULES_MAX = 330
 DRAWER_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "data", "core"}
 GENERATED = re.compile(r"_pb2\.pyi?$")

@@ -25,6 +25,7 @@ BELONGS: Final = {
     "neve/__init__.pyi",
     "neve/manifest/store.proto",
     "neve/manifest/store_pb2.pyi",
+    "neve/spark/NeveCatalog.java",
     "neve/spark/__init__.pyi",
     "neve/spark/java_shim/bin/java",
     "pyspark_neve/__init__.py",
@@ -66,7 +67,10 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(built: Built) -> None
 
     assert names == source
     assert names >= BELONGS
-    assert {Path(name).suffix for name in names} - PYTHON_NAMES == {""}  # Java's stand-in has none
+    assert {Path(name).suffix for name in names} - PYTHON_NAMES == {
+        "",
+        ".java",
+    }  # Java's stand-in has none
     assert built_package.executables_in_wheel(built.wheel) == {"neve/spark/java_shim/bin/java"}
 
 

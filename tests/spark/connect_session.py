@@ -64,6 +64,30 @@ def stream(session: SparkSession, folder: Path, lake: Path) -> None:
     query.awaitTermination()
 
 
+def statements(session: SparkSession, lake: Path) -> None:
+    """Query and change the table by SQL; the name is one of `ns.sql` only, and that is said."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        ns.attach(session, lake, "lake")
+    assert "known to neve.spark.sql" in str(warned[0].message), warned
+    ours = f"lake.{NAME}"
+    session.range(5_000, 5_003).selectExpr(
+        "id", "id as v", "'new' as text"
+    ).createOrReplaceTempView("news")
+    merge = f"""
+        merge into {ours} t using news n on t.id = n.id
+        when matched then delete when not matched and n.id > ? then insert *
+    """
+    for counts in ((2, 0, 0), (0, 0, 2)):
+        (done,) = ns.sql(session, merge, [5_000]).collect()
+        assert tuple(done) == counts, done
+        (found,) = ns.sql(
+            session,
+            f"select count(*) as n from {ours} t join news using (id) where t.text = 'new'",
+        ).collect()
+        assert found.n == counts[0], found
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     lake = folder / "lake"
@@ -95,6 +119,7 @@ def main() -> None:
     # The server is asked, and lacks the classes.
     assert not _way(session, TableAddress.of("s3://looks/lake", NAME), None).native
 
+    statements(session, lake)
     ns.compact(session, lake, NAME, full=True, progress=lambda *each: told.append(each))
     assert told[-1] == (len(rows), len(rows)), told
     assert ns.verify(session, lake, NAME).row_count == len(rows)

@@ -19,6 +19,7 @@ __all__ = [
     "Clause",
     "apply",
     "apply_batch",
+    "attach",
     "collect_garbage",
     "compact",
     "delete",
@@ -32,6 +33,7 @@ __all__ = [
     "read",
     "rebuild_indexes",
     "session",
+    "sql",
     "upsert",
     "upsert_batch",
     "verify",
@@ -42,6 +44,7 @@ _HOMES: Final = {
     "Clause": "neve.spark.merging",
     "apply": "neve.spark.writing",
     "apply_batch": "neve.spark.writing",
+    "attach": "neve.spark.sql_catalog",
     "collect_garbage": "neve.spark.maintenance",
     "compact": "neve.spark.maintenance",
     "delete": "neve.spark.writing",
@@ -55,6 +58,7 @@ _HOMES: Final = {
     "read": "neve.spark.reading",
     "rebuild_indexes": "neve.spark.maintenance",
     "session": "neve.spark.spark_session",
+    "sql": "neve.spark.sql_statements",
     "upsert": "neve.spark.writing",
     "upsert_batch": "neve.spark.writing",
     "verify": "neve.spark.maintenance",
@@ -70,6 +74,11 @@ def __getattr__(name: str) -> object:
         raise Unavailable(
             f"neve.spark.{name} needs PySpark, which is not installed",
             hint="Install it with: pip install 'neve[spark]'",
+        )
+    if name == "sql" and (find_spec("sqlglot") is None or find_spec("duckdb") is None):
+        raise Unavailable(
+            "neve.spark.sql needs the extra sql, which is not installed",
+            hint="Install it with: pip install 'neve[spark,sql]'",
         )
     return getattr(importlib.import_module(home), name)
 

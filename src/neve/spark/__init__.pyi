@@ -10,6 +10,8 @@ from neve.spark.merging import Clause, merge
 from neve.spark.migration import migrate
 from neve.spark.reading import explain, read, view
 from neve.spark.spark_session import session
+from neve.spark.sql_catalog import attach
+from neve.spark.sql_statements import sql
 from neve.spark.writing import (
     apply,
     apply_batch,
@@ -24,6 +26,7 @@ __all__ = [
     "Clause",
     "apply",
     "apply_batch",
+    "attach",
     "collect_garbage",
     "compact",
     "delete",
@@ -37,6 +40,7 @@ __all__ = [
     "read",
     "rebuild_indexes",
     "session",
+    "sql",
     "upsert",
     "upsert_batch",
     "verify",

@@ -301,7 +301,7 @@ def _merge_plan(
     )
     has_target = any(each.names_target for each in asked)
     if has_target:
-        rows = _with_target(rows, site, base)
+        rows = with_target(rows, site, base)
     try:
         chosen = _chosen(rows, names, asked, matched_count, has_target=has_target)
         _ = chosen.schema
@@ -323,8 +323,11 @@ def _merge_plan(
     return mapped(chosen, task, ANSWER_DDL)
 
 
-def _with_target(rows: DataFrame, site: JobSite, base: JobBase) -> DataFrame:
-    """Add the table's row of the key, with the columns that Spark has types for."""
+def with_target(rows: DataFrame, site: JobSite, base: JobBase) -> DataFrame:
+    """Add the table's row of the key, with the columns that Spark has types for.
+
+    Rows have their keys as `key_names`; those of one key are next to each other.
+    """
     fields: list[StructField] = []
     for column in base.schema.columns:
         try:

@@ -92,6 +92,8 @@ class WantedVersion:
     version: int | None = None
     timestamp: Moment | None = None
     tag: str | None = None
+    is_now: bool = False
+    """Whether rows that expired after the Version was committed are left out."""
 
     @property
     def is_current(self) -> bool:
@@ -107,7 +109,8 @@ class WantedVersion:
 
     def moment_ms(self, version: Version, clock: Clock) -> int:
         """Return when rows must not have expired: now, or when an old Version was committed."""
-        return clock.now_ms() if self.is_current else version.facts.timestamp_ms
+        is_now = self.is_current or self.is_now
+        return clock.now_ms() if is_now else version.facts.timestamp_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

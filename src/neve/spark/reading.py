@@ -149,7 +149,7 @@ def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile
     place = f"cast(shiftright({_ROW}, 6) as int)"
     word_count = sum(len(file.words) for file in files)
     if _IS_FOUR and has_sizes and len(files) <= _FEW_FILES and word_count <= _FEW_WORDS:
-        every_word = _frame_of(session, pa.table({_WORDS: _lists([files])}))
+        every_word = frame_of(session, pa.table({_WORDS: _lists([files])}))
         return rows.select("*", *told, every_word.scalar().alias(_WORDS)).where(
             _is_live(f"{_first_word(files)} + {place}")
         )
@@ -161,12 +161,12 @@ def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile
     bitmaps = pa.table({_FILE: keys, _WORDS: words, _COUNT: counts})
     return (
         rows.select("*", *told)
-        .join(sf.broadcast(_frame_of(session, bitmaps)), _FILE, "left")
+        .join(sf.broadcast(frame_of(session, bitmaps)), _FILE, "left")
         .where(_is_live(f"case when {_ROW} < {_COUNT} then {place} end"))
     )
 
 
-def _frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+def frame_of(session: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
     """Return rows of the driver as a DataFrame."""
     shown = from_arrow_schema(rows.schema) if schema is None else schema
     if _IS_FOUR:
@@ -373,7 +373,7 @@ def read(
         refuse_beside_system_table(name, is_asked=fresh or not wanted.is_current)
         listed, schema = system_rows(address, columns=columns, filter=filter), readable_schema(name)
         shown = spark_schema(schema.column(each) for each in listed.column_names)
-        return _frame_of(session, spark_table(listed), shown)
+        return frame_of(session, spark_table(listed), shown)
     way = _way(session, address, native)
     plan = plan_read(
         address, wanted, columns=columns, filter=filter, fresh=fresh, native=way.native
@@ -388,6 +388,17 @@ def read(
             len(plan.pieces),
             way.reason,
         )
+    HELD_READS.hold(frame, plan.lease)
+    return frame
+
+
+def read_base(session: SparkSession, address: TableAddress, version: int) -> DataFrame:
+    """Return the rows of a Version that a job begins with, without those that expired by now."""
+    way = _way(session, address, None)
+    wanted = WantedVersion(version=version, is_now=True)
+    plan = plan_read(address, wanted, columns=None, filter=None, fresh=False, native=way.native)
+    with given_up_on_error(plan.lease):
+        frame = _frame(session, plan)
     HELD_READS.hold(frame, plan.lease)
     return frame
 
@@ -506,7 +517,7 @@ def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
     if plan.reader is not None and plan.pieces:
         parts.append(_python_scan(session, plan.reader, plan.pieces, schema))
     if plan.memory is not None:
-        parts.append(_frame_of(session, spark_table(plan.memory), schema))
+        parts.append(frame_of(session, spark_table(plan.memory), schema))
     if not parts:
         parts.append(session.createDataFrame([], schema))
     frame = reduce(DataFrame.unionAll, parts)

@@ -13,12 +13,14 @@ from neve.sql.statements import (
     ColumnDefinition,
     CreateNamespace,
     CreateTable,
+    Dialect,
     DropNamespace,
     DropTable,
     Query,
 )
 
-_DIALECT = "duckdb"
+# Whatever dialect a statement is in: DuckDB evaluates its types and defaults.
+_DIALECT = Dialect.DUCKDB
 
 
 def dotted(table: exp.Expr) -> str:
@@ -65,6 +67,8 @@ def create_table(tree: exp.Create, rows: Query | None) -> CreateTable:
                 partition_by += [_partition(part) for part in listed or [fields]]
             case exp.PrimaryKey():
                 key += [part.name for part in each.expressions]
+            case exp.FileFormatProperty() if each.name.casefold() == "neve":
+                pass  # USING neve, of Spark: there are no other tables
             case exp.Property() if type(each) is exp.Property:
                 properties.append((each.name, each.args["value"].name))
             case _:
@@ -156,9 +160,12 @@ def drop(tree: exp.Drop) -> DropTable | DropNamespace:
 
 def alter_table(tree: exp.Alter) -> AlterTable:
     """Read ALTER TABLE."""
+    actions: list[exp.Expr] = []
+    for each in tree.args["actions"]:
+        # ADD COLUMNS (…), of Spark
+        actions += each.expressions if isinstance(each, exp.Schema) else [each]
     return AlterTable(
-        table=dotted(tree.this),
-        alterations=tuple(_alteration(each) for each in tree.args["actions"]),
+        table=dotted(tree.this), alterations=tuple(_alteration(each) for each in actions)
     )
 
 

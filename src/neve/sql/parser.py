@@ -1,7 +1,7 @@
-"""Text of SQL into statements, by sqlglot's reader of DuckDB's dialect.
+"""Text of SQL into statements, by sqlglot's readers of the dialects of DuckDB and Spark.
 
 A query stays as it was written: only the names of tables are replaced, and the clauses of old
-versions with them, so DuckDB sees the text of the user and its messages point into it.
+versions with them, so the engine sees the text of the user and its messages point into it.
 
     select o.id from shop.orders for version as of 12 o
     select o.id from "shop.orders@12" o
@@ -11,7 +11,8 @@ what sqlglot read.
 
 SQL-1  What is not a statement of `neve.sql.statements` is refused: there is no way to SET, COPY,
        ATTACH, INSTALL, LOAD or PRAGMA.
-SQL-2  `?` is numbered before anything else, so a statement may use its parameters in any order.
+SQL-2  `?` is numbered before anything else, so a statement may use its parameters in any order:
+       `$1` for DuckDB, `:_1` for Spark.
 """
 
 import logging
@@ -40,6 +41,7 @@ from neve.sql.statements import (
     ChangesRelation,
     Control,
     Delete,
+    Dialect,
     Explain,
     Insert,
     Merge,
@@ -58,10 +60,10 @@ from neve.sql.statements import (
     Update,
 )
 
-DIALECT: Final = "duckdb"
 THIS: Final = "this"
 TEXT_MAX: Final = 1 << 20
 _CACHED: Final = 256
+_PARAMETER: Final = {Dialect.DUCKDB: "$", Dialect.SPARK: ":_"}
 _QUERIES: Final = (exp.Query, exp.Pivot, exp.Summarize, exp.Values, exp.Table)
 _VERSION: Final = re.compile(
     r"\s*(?:"
@@ -87,7 +89,7 @@ _CONTROL: Final = {
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
-def parse(text: str) -> tuple[Statement, ...]:
+def parse(text: str, dialect: Dialect = Dialect.DUCKDB) -> tuple[Statement, ...]:
     """Read statements that are separated by semicolons; raises InvalidArgument, LimitExceeded."""
     if not isinstance(text, str):
         raise InvalidArgument(f"SQL is text, not {type(text).__name__}", hint="Pass a str")
@@ -98,27 +100,27 @@ def parse(text: str) -> tuple[Statement, ...]:
             actual=len(text),
             hint="Pass many rows as a frame, by name",
         )
-    return _parsed(text)
+    return _parsed(text, dialect)
 
 
 @lru_cache(maxsize=_CACHED)
-def _parsed(text: str) -> tuple[Statement, ...]:
-    return tuple(_Text(each).statement() for each in split(text))
+def _parsed(text: str, dialect: Dialect) -> tuple[Statement, ...]:
+    return tuple(_Text(each, dialect).statement() for each in split(text, dialect))
 
 
 def ends_statement(text: str) -> bool:
     """Return whether a text ends with the semicolon of a statement, and not inside of quotes."""
     try:
-        tokens = sqlglot.tokenize(text, read=DIALECT)
+        tokens = sqlglot.tokenize(text, read=Dialect.DUCKDB)
     except TokenError:
         return False
     return bool(tokens) and tokens[-1].token_type is TokenType.SEMICOLON
 
 
-def split(text: str) -> list[str]:
+def split(text: str, dialect: Dialect = Dialect.DUCKDB) -> list[str]:
     """Return the texts of statements that are separated by semicolons, without empty ones."""
     try:
-        tokens = sqlglot.tokenize(text, read=DIALECT)
+        tokens = sqlglot.tokenize(text, read=dialect)
     except TokenError as error:
         raise _unreadable(text, str(error)) from error
     texts: list[str] = []
@@ -134,7 +136,7 @@ def split(text: str) -> list[str]:
             for each in own:
                 if each.token_type is TokenType.PLACEHOLDER:
                     parameters += 1
-                    parts.append(f"{text[at : each.start]}${parameters}")
+                    parts.append(f"{text[at : each.start]}{_PARAMETER[dialect]}{parameters}")
                     at = each.end + 1
             texts.append("".join(parts) + text[at : own[-1].end + 1])
         own = []
@@ -160,23 +162,19 @@ def _unreadable(text: str, reason: str, *, line: int = 0, column: int = 0) -> In
     )
 
 
-def quoted(name: str) -> str:
-    """Return a name as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 class _Text:
     """One statement's text, and what its names mean."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, dialect: Dialect) -> None:
         self._text = text
+        self._dialect = dialect
         self._relations: dict[str, Relation] = {}
 
     def statement(self) -> Statement:
         text = self._text
         explained = _EXPLAIN.match(text)
         if explained is not None:
-            inner = _Text(text[explained.end() :]).statement()
+            inner = _Text(text[explained.end() :], self._dialect).statement()
             if not isinstance(inner, Query):
                 self._refuse("EXPLAIN of this statement", "Explain a query")
             return Explain(query=inner, analyze=explained["analyze"] is not None)
@@ -191,7 +189,7 @@ class _Text:
 
     def _tree(self, text: str) -> exp.Expr:
         try:
-            trees = sqlglot.parse(text, read=DIALECT)
+            trees = sqlglot.parse(text, read=self._dialect)
         except ParseError as error:
             first = error.errors[0] if error.errors else {}
             column = int(first.get("col") or 0) - len(str(first.get("highlight") or "")) + 1
@@ -264,13 +262,13 @@ class _Text:
                 end = version.end()
             alias = ""
             if not table.alias and table.name in called and isinstance(relation, TableRelation):
-                alias = f" AS {quoted(table.name)}"
-            edits[start] = (end, f"{quoted(name)}{alias}")
+                alias = f" AS {self._dialect.quoted(table.name)}"
+            edits[start] = (end, f"{self._dialect.quoted(name)}{alias}")
         for column in columns:
             if column.args.get("db") is not None:
                 start, _ = _position(column.parts[0])
                 _, end = _position(column.parts[-2])
-                edits[start] = (end, quoted(column.table))
+                edits[start] = (end, self._dialect.quoted(column.table))
         parts: list[str] = []
         at = 0
         for start, (end, replacement) in sorted(edits.items()):
@@ -335,7 +333,7 @@ class _Text:
 
     def _end_of_call(self, at: int) -> int:
         """Return the position after the parentheses of a call, whose arguments are literals."""
-        tokens = sqlglot.tokenize(self._text[at:], read=DIALECT)
+        tokens = sqlglot.tokenize(self._text[at:], read=self._dialect)
         for token in tokens:
             if token.token_type is TokenType.R_PAREN:
                 return at + token.end + 1
@@ -365,17 +363,17 @@ class _Text:
             if column.args.get("db") is not None:
                 column.set("db", None)
                 column.set("catalog", None)
-        return str(holder.this.sql(dialect=DIALECT))
+        return str(holder.this.sql(dialect=self._dialect))
 
     # Changes of rows
 
     def _target(self, table: exp.Expr) -> Target:
-        if isinstance(table, exp.Table) and table.sql(dialect=DIALECT).casefold() == THIS:
+        if isinstance(table, exp.Table) and table.sql(dialect=self._dialect).casefold() == THIS:
             self._relations[THIS] = NamedRelation(name=THIS)
             return Target(table=THIS, alias=table.alias or THIS)
         if not isinstance(table, exp.Table) or table.args.get("db") is None:
             raise InvalidArgument(
-                f"{shown(table.sql(dialect=DIALECT))} is not a table of the lake, to be changed",
+                f"{shown(table.sql(self._dialect))} is not a table of the lake, to be changed",
                 hint="Name it with its namespace, such as shop.orders",
             )
         if table.args.get("version") is not None:
@@ -393,7 +391,7 @@ class _Text:
         found: list[tuple[str, str]] = []
         for each in expressions:
             if not isinstance(each, exp.EQ) or not isinstance(each.this, exp.Column):
-                self._refuse(f"SET {each.sql(dialect=DIALECT)}", "Write SET column = value")
+                self._refuse(f"SET {each.sql(dialect=self._dialect)}", "Write SET column = value")
             value = each.expression
             if isinstance(value, exp.Column) and value.name.upper() == "DEFAULT":
                 raise InvalidArgument("SET … = DEFAULT is not supported", hint="Write the value")
@@ -544,7 +542,9 @@ class _Text:
             case exp.Var() if then.name.upper() == "DO NOTHING":
                 action = MergeAction.NOTHING
             case _:
-                self._refuse(f"THEN {then.sql(dialect=DIALECT)}", "Use UPDATE, INSERT or DELETE")
+                self._refuse(
+                    f"THEN {then.sql(dialect=self._dialect)}", "Use UPDATE, INSERT or DELETE"
+                )
         if (action is MergeAction.INSERT) != (when is MergeWhen.NOT_MATCHED) and (
             action is not MergeAction.NOTHING
         ):
@@ -651,7 +651,7 @@ def _literal(value: exp.Expr) -> object:
             return -_whole(literal.name)
         case _:
             raise InvalidArgument(
-                f"{value.sql(dialect=DIALECT)} is not a literal",
+                f"{value.sql()} is not a literal",
                 hint="Pass numbers, text, true, false or NULL",
             )
 

@@ -31,7 +31,8 @@ from neve.catalog.transaction import (
 )
 from neve.errors import Closed, InvalidArgument
 from neve.model.display import shown
-from neve.sql.changes import Changed, change_rows
+from neve.sql.change_text import Changed
+from neve.sql.changes import change_rows
 from neve.sql.database import Database
 from neve.sql.definitions import call, create_from, define, show
 from neve.sql.parser import THIS, parse

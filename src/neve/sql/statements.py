@@ -9,14 +9,35 @@
     ├── Call                                     maintenance
     └── Control                                  BEGIN, COMMIT, ROLLBACK
 
-Expressions and queries inside of a statement stay text, in DuckDB's dialect. Tables of the lake
-have one quoted name each in this text, and `relations` says what that name means, so the text
-wherever those names are known. Nothing here depends on the parser or on an engine.
+Expressions and queries inside of a statement stay text, in the dialect they were written in. Tables
+of the lake have one quoted name each in this text, and `relations` says what that name means, so
+the text can run wherever those names are known. Types and defaults of columns are always written
+as DuckDB does. Nothing here depends on the parser or on an engine.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
+
+
+class Dialect(StrEnum):
+    """The SQL of an engine; the values are sqlglot's names."""
+
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+
+    def quoted(self, name: str) -> str:
+        """Return a name as SQL writes it."""
+        mark = "`" if self is Dialect.SPARK else '"'
+        return f"{mark}{name.replace(mark, mark * 2)}{mark}"
+
+    def literal(self, text: str) -> str:
+        """Return text as a literal."""
+        if self is Dialect.SPARK:
+            escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+        else:
+            escaped = text.replace("'", "''")
+        return f"'{escaped}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,9 @@ def main() -> None:
             session.createDataFrame([(1, 9.0), (2, 2.0)], "id long, amount double"), lake, "a.b"
         )
         rows = ns.read(session, lake, "a.b").orderBy("id").collect()
+        ns.attach(session, lake, "lake")
+        session.sql("insert into lake.a.b values (3, 3.0)")
+        assert session.sql("select count(*) from lake.a.b").collect() == [(3,)]
         session.stop()
     assert [(row["id"], row["amount"]) for row in rows] == [(1, 9.0), (2, 2.0)], rows
 

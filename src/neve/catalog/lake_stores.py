@@ -162,7 +162,7 @@ class LiveTables:
 
 
 # Each caches its version store, so that reading again costs one conditional read.
-_TABLES_KEPT: Final = 64
+_TABLES_KEPT: Final = 1_024
 
 
 class LakeStores:

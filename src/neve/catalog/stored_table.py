@@ -104,7 +104,8 @@ class StoredTable:
             ids=ids,
         )
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
-        # Needs no lock.
+        # Need no lock; the state is replaced as a whole.
+        self._loaded: TableState | None = None
         self.definitions = Definitions(self.versions, path=self.paths.manifest)
         self.publisher = IcebergPublisher(
             objects,
@@ -171,7 +172,11 @@ class StoredTable:
 
     def load(self) -> TableState:
         """Read the newest state; raises NotFound when the table is dropped or was never begun."""
-        return self.state_in(self.store.read())
+        session, loaded = self.store.read(), self._loaded
+        if loaded is not None and loaded.session.state is session.state:
+            return loaded
+        self._loaded = loaded = self.state_in(session)
+        return loaded
 
     def state_in(self, session: Session) -> TableState:
         """Return the state that a session sees; raises as `load`."""

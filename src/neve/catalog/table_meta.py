@@ -31,7 +31,7 @@ from neve.manifest.json_document import write_document
 from neve.manifest.table_head import Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.schema_json import Json
+from neve.model.schema_json import Json, dump_canonical
 from neve.storage.table_paths import TablePaths
 
 META_PREFIX: Final = "__tables/"
@@ -123,7 +123,7 @@ class TableMeta:
         )
 
     @classmethod
-    @lru_cache(maxsize=16)  # a commit reads the same bytes several times
+    @lru_cache(maxsize=1_024)  # commits and listings read the same bytes several times
     def decode(cls, payload: bytes, *, path: str) -> "TableMeta":
         """Read the document; raises Corruption."""
         document = read_catalog_document(payload, format_number=_FORMAT, path=path)
@@ -133,7 +133,8 @@ class TableMeta:
                 table_id=document.text("table_id"),
                 table_uuid=str(UUID(document.text("table_uuid"))),
                 schemas=tuple(
-                    TableSchema.from_json(json.dumps(each)) for each in document.objects("schemas")
+                    TableSchema.from_json(dump_canonical(each))
+                    for each in document.objects("schemas")
                 ),
                 schema_version=document.integer("schema_version"),
                 specs=tuple(

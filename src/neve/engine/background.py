@@ -26,6 +26,7 @@ import logging
 import math
 import os
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -57,7 +58,8 @@ HasEnded = Callable[[], bool]
 _PAUSE_SECONDS: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 5.0
 _WORKERS_MAX: Final = 32
-_LOOKS_PER_SECOND_MAX: Final = 100
+LOOKS_PER_SECOND: Final = 100
+"""How often the works of a kind look around, all of them together."""
 _LOOK_TOGETHER_SECONDS: Final = 0.05
 _LOOK_TOGETHER_MAX: Final = 16
 _IDLE_WORKER_SECONDS: Final = 5.0
@@ -101,7 +103,8 @@ class WorkerPool:
         self._busy = 0
         self._looks: list[tuple[float, int, BackgroundWork]] = []
         self._numbers = count(1)
-        self._lookers = 0
+        # By how often works of a kind may look around.
+        self._lookers: Counter[int] = Counter()
         self._keeper = Thread(target=self._keep, name="neve-keeper", daemon=True)
 
     @classmethod
@@ -147,7 +150,7 @@ class WorkerPool:
 
     def add(self, work: "BackgroundWork") -> None:
         """Take a member; it looks for work after its `idle_seconds` for the first time."""
-        self._lookers += work.idle_seconds is not None
+        self._lookers[work.looks_per_second] += work.idle_seconds is not None
         self._look_after(work, work.idle_seconds)
 
     def wake(self, work: "BackgroundWork") -> None:
@@ -230,7 +233,7 @@ class WorkerPool:
         if seconds is None:
             return
         if seconds == work.idle_seconds:
-            seconds = max(seconds, self._lookers / _LOOKS_PER_SECOND_MAX)
+            seconds = max(seconds, self._lookers[work.looks_per_second] / work.looks_per_second)
         # Looks come together: waking a thread costs more than a look that finds nothing.
         due = math.ceil((_CLOCK.monotonic() + seconds) / _LOOK_TOGETHER_SECONDS)
         work.turn.look = number = next(self._numbers)
@@ -255,7 +258,7 @@ class WorkerPool:
                 cast("Callable[[], None]", self._jobs.get_nowait())()
 
     def _leave(self, work: "BackgroundWork") -> None:
-        self._lookers -= work.idle_seconds is not None
+        self._lookers[work.looks_per_second] -= work.idle_seconds is not None
         work.turn.look = 0
         with self._gate:
             self._members -= 1
@@ -298,15 +301,18 @@ class BackgroundWork:
         steps: Sequence[Step],
         *,
         idle_seconds: float | None = None,
+        looks_per_second: int = LOOKS_PER_SECOND,
         on_failure: OnFailure = ignore,
         has_ended: HasEnded | None = None,
     ) -> None:
         """Take the steps, methods of objects; they run when woken, and every `idle_seconds`.
 
-        `has_ended` is called when a step raises NotFound.
+        Where many works of a kind exist, each looks less often, so that they stay below
+        `looks_per_second` together. `has_ended` is called when a step raises NotFound.
         """
         self.name = name
         self.idle_seconds = idle_seconds
+        self.looks_per_second = looks_per_second
         self._steps = [weakref.WeakMethod(step) for step in steps]
         self._has_ended = None if has_ended is None else weakref.WeakMethod(has_ended)
         self._on_failure = on_failure

@@ -49,7 +49,8 @@ class TableOptions:
                                the bucket. Writes are as fast as its disk; rows that are not
                                flushed are lost with the machine.
         log_bytes              Size at which a log file ends and the next one begins; its space is
-                               reserved ahead, and a log that is no longer needed is reused.
+                               reserved ahead as it grows, and a log that is no longer needed is
+                               reused.
         recovery               What opening does about a damaged log; see `neve.wal.replay`.
         memtable_bytes         Rows in memory are flushed to a data file when they take this much.
         frozen_memtables       Full memtables that may wait for their flush; with more, writers

@@ -20,6 +20,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import cast
 
 import pyarrow as pa
@@ -224,6 +225,7 @@ class TableSchema:
         )
 
     @classmethod
+    @lru_cache(maxsize=256)  # the catalog and the version store of a table have the same text
     def from_json(cls, text: str) -> "TableSchema":
         """Read what `to_json` wrote, or any Iceberg schema that has identifier fields.
 

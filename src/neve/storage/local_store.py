@@ -5,7 +5,7 @@ How a write becomes durable; the order of the steps matters:
     put_if_absent   write .tmp-<id> · sync it · link it to the path · remove it · sync the directory
     put             write .tmp-<id> · sync it · rename it to the path · sync the directory
     put_if_match    lock the directory · compare the tag · then as put
-    create          make the file · preallocate · sync the directory
+    create          make the file · lengthen it · reserve its first bytes · sync the directory
     recycle         rename the file · sync both directories
     make_durable    sync the file
     link            sync the file · link it to the new path · sync the directory
@@ -26,6 +26,11 @@ only `lock` accepts its name. Listings show none of them.
 An append is one positioned write. It costs little more than the system call, so nothing is checked
 per call: closing or poisoning a file replaces its calls with one that refuses.
 
+A preallocated file has its whole length from the beginning, but its space is reserved as it is
+used: first RESERVED_BYTES_MIN, then twice as much each time that less than RESERVED_BYTES_AHEAD are
+left. So a log that is hardly written takes little of the disk, and one that is written has space
+ahead, which syncs are cheaper in, and which a full disk can be given back.
+
 A file and a lock belong to the process that opened them. In a forked child their handles are
 useless (see `neve.storage.posix_disk`): appending raises Closed, and so does releasing the lock,
 which stays with the parent.
@@ -33,6 +38,7 @@ which stays with the parent.
 
 import errno
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NoReturn
@@ -80,6 +86,9 @@ _TOOK_NOTHING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno
 _POISONED: Final = "an earlier append or sync failed, so what is on disk is unknown"
 _CLOSED: Final = "it was closed"
 
+RESERVED_BYTES_MIN: Final = 384 << 10
+RESERVED_BYTES_AHEAD: Final = 256 << 10
+
 _Write = Callable[[int, Sequence[bytes | memoryview], int], int]
 _WriteDurably = Callable[[int, bytes, int], int]
 _Sync = Callable[[int], None]
@@ -93,18 +102,24 @@ class LocalAppendFile:
         "_handle",
         "_is_open",
         "_path",
+        "_preallocate_bytes",
         "_refusal",
+        "_reserve_at",
+        "_reserved_bytes",
         "_sync",
         "_write",
         "_write_durably",
         "position",
     )
 
-    def __init__(self, *, disk: Disk, handle: int, path: str) -> None:
+    def __init__(self, *, disk: Disk, handle: int, path: str, preallocate_bytes: int = 0) -> None:
         self._disk = disk
         self._handle = handle
         self._is_open = True
         self._path = path
+        self._preallocate_bytes = preallocate_bytes
+        self._reserved_bytes = first_reservation(preallocate_bytes)
+        self._reserve_at = self._next_reservation()
         # Offset of the next append; a plain attribute, as a log reads it before each append.
         self.position = 0
         self._refusal: str | None = None
@@ -122,6 +137,8 @@ class LocalAppendFile:
         position = self.position
         expected = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         self.position = position + expected
+        if self.position > self._reserve_at:
+            self._reserve()
         try:
             written = self._write(self._handle, pieces, position)
             if written != expected:
@@ -184,6 +201,22 @@ class LocalAppendFile:
         with suppress(OSError):
             self._disk.close(self._handle)
 
+    def _next_reservation(self) -> float:
+        """Return the position from which on more space is to be reserved."""
+        if self._reserved_bytes >= self._preallocate_bytes:
+            return math.inf
+        return self._reserved_bytes - RESERVED_BYTES_AHEAD
+
+    def _reserve(self) -> None:
+        """Reserve more space; where that fails, writes reserve their own, or fail."""
+        wanted = max(2 * self._reserved_bytes, self.position + RESERVED_BYTES_AHEAD)
+        self._reserved_bytes = min(wanted, self._preallocate_bytes)
+        try:
+            self._disk.allocate(self._handle, self._reserved_bytes)
+        except OSError:
+            self._reserved_bytes = self._preallocate_bytes
+        self._reserve_at = self._next_reservation()
+
     def _append_rest(
         self, pieces: Sequence[bytes | memoryview], position: int, written: int
     ) -> None:
@@ -212,6 +245,11 @@ class LocalAppendFile:
             path=self._path,
             hint="Open the log again",
         )
+
+
+def first_reservation(preallocate_bytes: int) -> int:
+    """Return how much of the space of a new file is reserved at once."""
+    return min(RESERVED_BYTES_MIN, preallocate_bytes)
 
 
 class LocalLock:
@@ -511,14 +549,13 @@ class LocalStore:
             except FileExistsError as error:
                 raise _taken(path) from error
         try:
-            if preallocate_bytes:
-                self._disk.allocate(handle, preallocate_bytes)
+            self._preallocate(handle, preallocate_bytes)
         except OSError as error:
             self._tree.close(handle)
             if self._tree.discard(path):
                 raise error_from_disk(error, doing="preallocate", path=path) from error
             raise _unknown("the file was created but could not be preallocated", path) from error
-        return self._settled_file(path, handle, (directory,))
+        return self._settled_file(path, handle, (directory,), preallocate_bytes)
 
     def recycle(self, path: str, *, new_path: str, preallocate_bytes: int = 0) -> LocalAppendFile:
         """Rename an old file and append over its bytes from the start; raises NotFound.
@@ -539,14 +576,13 @@ class LocalStore:
                 self._tree.refuse_links(new_path)
                 self._tree.ensure_directory(new_directory)
                 self._refuse_taken(new_path)
-                if preallocate_bytes > self._disk.size(handle):
-                    self._disk.allocate(handle, preallocate_bytes)
+                self._preallocate(handle, preallocate_bytes)
                 self._rename(path, new_path)
         except BaseException:
             self._tree.close(handle)
             raise
         directories = (new_directory,) if directory == new_directory else (new_directory, directory)
-        return self._settled_file(new_path, handle, directories)
+        return self._settled_file(new_path, handle, directories, preallocate_bytes)
 
     def make_durable(self, path: str) -> None:
         """Sync a file that another writer left; raises NotFound."""
@@ -676,10 +712,19 @@ class LocalStore:
         except OSError as error:
             raise _unknown("the object was written, but its name may be lost", path) from error
 
+    def _preallocate(self, handle: int, length: int) -> None:
+        """Make a file at least `length` bytes long, and reserve the first of them."""
+        if length > self._disk.size(handle):
+            self._disk.truncate(handle, length)
+        if length:
+            self._disk.allocate(handle, first_reservation(length))
+
     def _settled_file(
-        self, path: str, handle: int, directories: tuple[str, ...]
+        self, path: str, handle: int, directories: tuple[str, ...], preallocate_bytes: int
     ) -> LocalAppendFile:
-        file = LocalAppendFile(disk=self._disk, handle=handle, path=path)
+        file = LocalAppendFile(
+            disk=self._disk, handle=handle, path=path, preallocate_bytes=preallocate_bytes
+        )
         try:
             for directory in directories:
                 self._tree.sync_directory(directory)

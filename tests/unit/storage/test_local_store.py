@@ -616,6 +616,51 @@ def test_a_full_disk_refuses_to_preallocate_and_leaves_no_file() -> None:
     store.create("directory/log", preallocate_bytes=100).close()
 
 
+def test_a_preallocated_file_reserves_its_space_as_it_is_used() -> None:
+    store, disk, _ = faulty_store()
+    file = store.create("directory/log", preallocate_bytes=1 << 20)
+
+    for _ in range(20):
+        file.append([bytes(50_000)])
+
+    reserved = [call.numbers[0] for call in disk.log if call.kind is CallKind.ALLOCATE]
+    assert reserved == [384 << 10, 768 << 10, 1 << 20]
+    assert store.size("directory/log") == 1 << 20
+    file.close()
+
+
+def test_a_large_append_reserves_all_the_space_it_needs() -> None:
+    store, disk, _ = faulty_store()
+    file = store.create("directory/log", preallocate_bytes=4 << 20)
+
+    file.append([bytes(3 << 20)])
+
+    reserved = [call.numbers[0] for call in disk.log if call.kind is CallKind.ALLOCATE]
+    assert reserved == [384 << 10, (3 << 20) + (256 << 10)]
+    file.close()
+
+
+def test_a_recycled_file_reserves_its_space_again() -> None:
+    store, disk, _ = faulty_store()
+    store.create("directory/old").close()
+
+    store.recycle("directory/old", new_path="directory/log", preallocate_bytes=1 << 20).close()
+
+    assert [call.numbers[0] for call in disk.log if call.kind is CallKind.ALLOCATE] == [384 << 10]
+    assert store.size("directory/log") == 1 << 20
+
+
+def test_where_no_more_space_can_be_reserved_the_write_decides() -> None:
+    store, _, _ = faulty_store(Failure(at=2, kind=CallKind.ALLOCATE, number=errno.ENOSPC))
+    file = store.create("directory/log", preallocate_bytes=1 << 20)
+
+    file.append([b"x" * 200_000])
+    file.append([b"y" * 200_000])
+
+    assert store.get("directory/log").payload.startswith(b"x" * 200_000 + b"y" * 200_000)
+    file.close()
+
+
 @pytest.mark.parametrize(
     ("number", "expected"), [(errno.ENOSPC, Unavailable), (errno.EIO, OutcomeUnknown)]
 )
@@ -671,7 +716,7 @@ def test_a_failed_sync_poisons_the_file_and_is_not_tried_again() -> None:
 
 
 def test_a_failed_cut_is_reported_and_can_be_tried_again() -> None:
-    store, _, _ = faulty_store(Failure(at=1, kind=CallKind.TRUNCATE))
+    store, _, _ = faulty_store(Failure(at=2, kind=CallKind.TRUNCATE))
     file = store.create("directory/log", preallocate_bytes=100)
     file.append([b"abc"])
 

@@ -257,7 +257,7 @@ def by_level(facts: Iterable[Sequence[int]]) -> tuple[LevelBar, ...]:
 
 
 def level_words(level: LevelBar) -> list[str]:
-    """Return what is said of a level, in parts."""
+    """Return the figures of a level as words."""
     whole = level.whole
     return [
         counted(len(level.files), "file"),

@@ -26,9 +26,10 @@ from neve.catalog.table_meta import TableMeta, meta_key
 from neve.catalog.table_name import TableName
 from neve.catalog.table_request import TableRequest
 from neve.errors import CatalogConflict, Corruption, NotFound
-from neve.manifest.json_document import Json, write_document
+from neve.manifest.json_document import write_document
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
+from neve.model.schema_json import Json
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import CATALOG_MANIFEST

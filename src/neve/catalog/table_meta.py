@@ -133,7 +133,7 @@ class TableMeta:
                 table_id=document.text("table_id"),
                 table_uuid=str(UUID(document.text("table_uuid"))),
                 schemas=tuple(
-                    TableSchema.from_json(dump_canonical(each))
+                    TableSchema.from_json(dump_canonical({**each}))
                     for each in document.objects("schemas")
                 ),
                 schema_version=document.integer("schema_version"),

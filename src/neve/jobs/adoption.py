@@ -34,7 +34,6 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from neve.engine.row_input import batches_of
-from neve.engine.run_name import RunIds
 from neve.engine.write_path import WritePath, key_batch
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound, SchemaMismatch
 from neve.jobs.commit import BulkCommitter, BulkRun
@@ -48,9 +47,10 @@ from neve.jobs.foreign_commit import (
 )
 from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase
-from neve.keys.arrays import Flags, Positions, concat_keys, key_at, keys_ascend, same_keys
+from neve.keys.arrays import concat_keys, key_at, keys_ascend, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import KeyHashes
+from neve.model.arrow_buffers import Flags, Positions
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES
@@ -61,6 +61,7 @@ from neve.sstable.index_file import encode_index_file
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups
 from neve.storage.object_store import link_object, put_file
+from neve.table.file_writers import RunIds
 from neve.table.partitions import split_by_partition
 from neve.table.row_order import Orders, RowOrder, joined_orders
 from neve.table.table_context import TableParts

@@ -36,7 +36,7 @@ from neve.spark.reading import read_base
 from neve.spark.row_form import check_change_columns
 from neve.spark.spark_types import quoted, spark_schema
 from neve.spark.task_answers import read_error
-from neve.spark.write_plan import change_plan, key_order
+from neve.spark.write_plan import change_plan, ordering_columns
 from neve.spark.write_tasks import ERROR, TARGET, key_names
 from neve.sql.change_text import (
     CLAUSE,
@@ -327,7 +327,7 @@ class _Changer:
         names = key_names(len(self._key))
         keys = rows.select(*self._columns(self._key)).toDF(*names)
         counts = keys.groupBy(*names).agg(sf.count(sf.lit(1)).alias(_COUNT)).dropna()
-        ordered = counts.sortWithinPartitions(*key_order(counts, self._base.schema, names))
+        ordered = counts.sortWithinPartitions(*ordering_columns(counts, self._base.schema, names))
         found = self.kept(with_target(ordered, self._site, self._base))
         for row in found.where(sf.col(ERROR).isNotNull()).select(ERROR).limit(1).collect():
             raise read_error(bytes(row[0]))

@@ -31,8 +31,6 @@ def place(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iter
             table.flush()
             table.put({"id": 2, "city": "Bern", "amount": 20.0})
             table.flush()
-            with table.evolve() as evolution:
-                evolution.set_default("city", "it's none")
         lake.create_table("shop.items", COLUMNS, primary_key="id").close()
     ns.attach(spark, folder, "lake")
     yield folder
@@ -87,9 +85,11 @@ def test_rows_are_inserted_as_one_version_with_defaults(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with neve.open(tmp_path / "lake") as lake:
-        lake.create_table("shop.orders", COLUMNS, primary_key="id").evolve().set_default(
-            "city", "it's none"
-        ).commit()
+        with (
+            lake.create_table("shop.orders", COLUMNS, primary_key="id") as table,
+            table.evolve() as evolution,
+        ):
+            evolution.set_default("city", "it's none")
         before = lake.load_table("shop.orders").current().version.number
     ns.attach(spark, tmp_path / "lake", "inserted")
 

@@ -23,7 +23,7 @@ SCHEMA = pa.schema(
 ROWS = [(1, "Rome", 1.0), (2, "Oslo", 2.0), (3, "Lima", 3.0), (4, None, 4.0)]
 CHANGES = [(2, "Bern", 20.0), (3, "Quito", 30.0), (9, "Cairo", 90.0)]
 CHANGED = [
-    "insert into lake.shop.orders values (5, 'Kyoto', 5.5), (6, 'it''s {x}', null)",
+    "insert into lake.shop.orders values (5, 'Kyoto', 5.5), (6, 'in {x}', null)",
     "insert or ignore into lake.shop.orders select * from changes",
     "insert or replace into lake.shop.orders (id, city) values (1, 'Milan'), (7, 'Turin')",
     (

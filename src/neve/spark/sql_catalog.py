@@ -144,13 +144,19 @@ def _install(session: SparkSession, name: str) -> None:
     if field.get(None) is None:
         _start_callbacks(spark.sparkContext)
         field.set(None, _Answers())
-    thread = jvm.java.lang.Thread.currentThread()
-    before = thread.getContextClassLoader()
+    # Spark takes the settings of the session that is active, and the classes of this thread.
+    thread, sessions = jvm.java.lang.Thread.currentThread(), jvm.SparkSession
+    before, active = thread.getContextClassLoader(), sessions.getActiveSession()
     thread.setContextClassLoader(loader)
+    sessions.setActiveSession(java)
     try:
         java.sessionState().catalogManager().catalog(name)
     finally:
         thread.setContextClassLoader(before)
+        if active.isDefined():
+            sessions.setActiveSession(active.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _start_callbacks(context: Any) -> None:  # noqa: ANN401 - a SparkContext, with its gateway

@@ -138,7 +138,14 @@ def split(text: str, dialect: Dialect = Dialect.DUCKDB) -> list[str]:
                     parameters += 1
                     parts.append(f"{text[at : each.start]}{_PARAMETER[dialect]}{parameters}")
                     at = each.end + 1
-            texts.append("".join(parts) + text[at : own[-1].end + 1])
+            found = "".join(parts) + text[at : own[-1].end + 1]
+            explained = _EXPLAIN.match(found)
+            if explained is not None and own[0].token_type is TokenType.COMMAND:
+                # To the reader of Spark's dialect, what follows EXPLAIN is one word.
+                words = found[: explained.end()]
+                texts += [f"{words}{each}" for each in split(found[explained.end() :], dialect)]
+            else:
+                texts.append(found)
         own = []
     return texts
 

@@ -34,6 +34,7 @@ from neve.keys.arrays import (
 )
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import WORD_BYTES, Words, exact_word, exact_words
+from neve.model.arrow_buffers import position_array
 
 SortKey: TypeAlias = int | bytes
 """One key; all keys of a table are of the same kind."""
@@ -106,7 +107,7 @@ class RowKeys:
 
     def taken(self, places: Positions) -> "RowKeys":
         """Return the keys at some places that ascend."""
-        encoded = None if self._encoded is None else self._encoded.take(places)
+        encoded = None if self._encoded is None else self._encoded.take(position_array(places))
         if isinstance(self._keys, np.ndarray):
             return RowKeys(self._keys[places], encoded)
         return RowKeys(self._keys.take(places))

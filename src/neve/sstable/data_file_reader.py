@@ -228,7 +228,7 @@ class DataFileReader:
         places, positions = self.key_index.find_many(words)
         if self.key_index.is_exact or not len(places):
             return places, positions
-        is_same = same_keys(self.keys_at(positions), keys.take(places))
+        is_same = same_keys(self.keys_at(positions), keys.take(position_array(places)))
         return places[is_same], positions[is_same]
 
     def positions_of(self, keys: KeyArray) -> Positions:

@@ -352,3 +352,34 @@ def test_rows_logged_under_an_older_schema_are_replayed_under_the_new_one(tmp_pa
                 rows = again.scan(reverse=True).to_arrow().to_pylist()
                 assert [row["more"] for row in rows] == [7, None, None]
                 again.flush()
+
+
+READ_ALL_WAYS = """
+import sys
+import neve
+
+with neve.open(sys.argv[1]) as lake:
+    table = lake.table("shop.orders")
+    assert table.get(4)["name"] == "four"
+    assert table.get_many([5, 4]).column("id").to_pylist() == [5, 4]
+    assert table.scan().to_arrow().num_rows == 2
+    assert table.scan(key_range=(5, None)).to_arrow().num_rows == 1
+assert "pandas" not in sys.modules
+"""
+
+
+def test_the_first_reads_of_a_process_do_not_import_pandas(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("shop.orders", schema=schema, primary_key=["id"])
+        table.upsert([{"id": 4, "name": "four"}, {"id": 5, "name": "five"}])
+        table.flush()
+        table.put({"id": 5, "name": "5"})
+    ran = subprocess.run(
+        [sys.executable, "-c", READ_ALL_WAYS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr

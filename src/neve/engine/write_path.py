@@ -17,6 +17,7 @@ from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KEY_BYTES_MAX, KeyArray, KeyColumn, value_codec
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
+from neve.model.arrow_buffers import exact_array
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import Column
@@ -288,8 +289,8 @@ def key_batch(keys: object, context: TableContext) -> pa.RecordBatch:
     given = list(keys)
     if context.is_single_key and set(map(type, given)) == {_EXACT_TYPES.get(schema.types[0])}:
         try:
-            return pa.RecordBatch.from_arrays([pa.array(given, schema.types[0])], schema=schema)
-        except (pa.ArrowException, OverflowError):
+            return pa.RecordBatch.from_arrays([exact_array(given, schema.types[0])], schema=schema)
+        except (pa.ArrowException, OverflowError, ValueError):
             pass  # the slow path reports which key it is, and why
     # Keys in a list are Python values, and each may be wrong in its own way.
     encoded = [context.encode_key(key) for key in given]

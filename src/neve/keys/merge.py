@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.keys.order import RowKeys, SortKey, merged_order, order_of
-from neve.model.arrow_buffers import Positions
+from neve.model.arrow_buffers import Positions, position_array
 
 Block: TypeAlias = tuple[pa.Table, RowKeys]
 """Rows and their keys, ascending."""
@@ -118,9 +118,9 @@ def rows_by_key(blocks: Sequence[Block], *, descending: bool = False) -> Iterato
     for part, order in reversed(list(arranged)) if descending else arranged:
         rows = _concatenated(part)
         if order is not None:
-            rows = rows.take(order[::-1] if descending else order)
+            rows = rows.take(position_array(order[::-1] if descending else order))
         elif descending:
-            rows = rows.take(np.arange(rows.num_rows - 1, -1, -1))
+            rows = rows.take(position_array(np.arange(rows.num_rows - 1, -1, -1)))
         yield rows
 
 
@@ -433,7 +433,7 @@ def _stretches(blocks: Sequence[Block]) -> list[Block] | None:
 
 def _joined(blocks: Sequence[Block], order: Positions | None) -> Block:
     rows, keys = _concatenated(blocks), RowKeys.joined([keys for _, keys in blocks])
-    return (rows, keys) if order is None else (rows.take(order), keys.taken(order))
+    return (rows, keys) if order is None else (rows.take(position_array(order)), keys.taken(order))
 
 
 def _concatenated(blocks: Sequence[Block]) -> pa.Table:

@@ -25,7 +25,7 @@ from neve.errors import Corruption, Phrase, Wording
 from neve.keys.arrays import as_large, concat_keys, key_at, key_place, key_spans, keys_ascend
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import WORD_BYTES, Words, exact_word, exact_words
-from neve.model.arrow_buffers import Flags, Positions
+from neve.model.arrow_buffers import Flags, Positions, position_array
 
 SortKey: TypeAlias = int | bytes
 """One key; all keys of a table are of the same kind."""
@@ -98,7 +98,7 @@ class RowKeys:
 
     def taken(self, places: Positions) -> "RowKeys":
         """Return the keys at some places that ascend."""
-        encoded = None if self._encoded is None else self._encoded.take(places)
+        encoded = None if self._encoded is None else self._encoded.take(position_array(places))
         if isinstance(self._keys, np.ndarray):
             return RowKeys(self._keys[places], encoded)
         return RowKeys(self._keys.take(places))

@@ -24,7 +24,7 @@ from neve.keys.columns import KeyArray
 from neve.keys.order import sorted_groups
 from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, Deleted, GivenColumns
-from neve.model.arrow_buffers import Flags, Positions
+from neve.model.arrow_buffers import Flags, Positions, flag_array, position_array
 from neve.model.row_codec import RowCodec
 
 # Maximum size of one Arrow array: far below the 2 GiB limit of its offsets.
@@ -105,12 +105,12 @@ class MemtableView:
         changes = self._sorted_changes()
         if bool(changes.is_live.all()):
             return changes.keys
-        return changes.keys.filter(pa.array(changes.is_live))
+        return changes.keys.filter(flag_array(changes.is_live))
 
     def deleted_keys(self) -> KeyArray:
         """Return the keys whose newest change is a delete."""
         changes = self._sorted_changes()
-        return changes.keys.filter(pa.array(~changes.is_live))
+        return changes.keys.filter(flag_array(~changes.is_live))
 
     def live(self) -> pa.Table:
         """Return the newest row of each key that is not deleted, ascending by key."""
@@ -210,7 +210,7 @@ def _sort_changes(
         ]
     )
     return _SortedChanges(
-        keys=keys.take(newest),
+        keys=keys.take(position_array(newest)),
         positions=newest,
         is_live=is_live[newest],
         values=values,
@@ -288,7 +288,7 @@ def taken_rows(table: pa.Table, indices: Positions) -> pa.Table:
     """Return rows by index; in windows, if one array could not hold all of them."""
     taken_bytes = table.nbytes * max(len(indices), table.num_rows) // max(table.num_rows, 1)
     if taken_bytes <= _ARRAY_BYTES_MAX:
-        return table.combine_chunks().take(indices)
+        return table.combine_chunks().take(position_array(indices))
     sources = table.to_batches()
     windows = np.array_split(indices, -(-taken_bytes // _ARRAY_BYTES_MAX))
     taken = [_taken_apart(sources, window) for window in windows if len(window)]
@@ -302,13 +302,13 @@ def _taken_apart(sources: Sequence[pa.RecordBatch], indices: Positions) -> pa.Ta
     by_owner = np.argsort(owners, kind="stable")
     cuts = np.flatnonzero(np.diff(owners[by_owner])) + 1
     parts = [
-        sources[owners[part[0]]].take(indices[part] - starts[owners[part[0]]])
+        sources[owners[part[0]]].take(position_array(indices[part] - starts[owners[part[0]]]))
         for part in np.split(by_owner, cuts)
     ]
     places = np.empty(len(indices), np.int64)
     places[by_owner] = np.arange(len(indices))
     try:
-        return pa.Table.from_batches(parts).combine_chunks().take(places)
+        return pa.Table.from_batches(parts).combine_chunks().take(position_array(places))
     except pa.ArrowInvalid:
         # These rows are large: they exceed the offsets of one array.
         if len(indices) == 1:

@@ -4,7 +4,8 @@
 caller a quarter of a second. What is made here shares the memory of its NumPy array.
 """
 
-from typing import Final, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 DECIMAL_BYTES: Final = 16
 _INT32_BITS: Final = 32
+_ARRAY_BYTES_MAX: Final = (1 << 31) - 1
 
 
 def integers(array: ArrowArray) -> npt.NDArray[np.int64]:
@@ -41,6 +43,23 @@ def position_array(positions: npt.NDArray[np.int64]) -> pa.Int64Array:
     assert positions.dtype == np.int64
     buffer = pa.py_buffer(np.ascontiguousarray(positions).data)
     return cast("pa.Int64Array", pa.Array.from_buffers(pa.int64(), len(positions), [None, buffer]))
+
+
+def exact_array(values: Sequence[Any], kind: pa.DataType) -> ArrowArray:
+    """Return Python values of exactly one type as Arrow: int64, string or binary, none of it None.
+
+    Raises OverflowError for a number that is too large, ValueError for a text that is not Unicode.
+    """
+    if pa.types.is_int64(kind):
+        return position_array(np.array(values, np.int64))
+    if pa.types.is_string(kind):
+        values = [text.encode() for text in values]
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum([*map(len, values)], out=ends[1:])
+    if ends[-1] > _ARRAY_BYTES_MAX:
+        raise OverflowError(f"an array of {ends[-1]} bytes")
+    buffers = [None, pa.py_buffer(ends.astype(np.int32).data), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def fixed_bytes(array: ArrowArray, *, width: int) -> npt.NDArray[np.uint8]:

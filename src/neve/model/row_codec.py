@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded, SchemaMismatch
 from neve.model.array_fit import fit_column
-from neve.model.arrow_buffers import fixed_bytes
+from neve.model.arrow_buffers import fixed_bytes, position_array
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name, value_hint
 from neve.model.display import shown
 from neve.model.plain_values import stored_array
@@ -249,7 +249,7 @@ class _ColumnReader:
         if nth is None:
             return _checked(_fixed_array(stored, entries, nulls), column)
         step = len(self._places.piece_of) + 1
-        own_pieces = pieces.take(np.arange(nth, len(pieces), step))
+        own_pieces = pieces.take(position_array(np.arange(nth, len(pieces), step)))
         if read is None or kind_of(stored) not in NESTED_KINDS:
             return _checked(_binary_array(stored, own_pieces, nulls), column)
         # A loop over rows: each nested value is read by a function made for its type.

@@ -28,7 +28,7 @@ from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes, Words
 from neve.model.array_fit import empty_rows
-from neve.model.arrow_buffers import Positions
+from neve.model.arrow_buffers import Positions, position_array
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
@@ -43,6 +43,7 @@ from neve.sstable.index_file import IndexFile, open_index
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
+from neve.sstable.row_gather import GatherSource, Part, gathered
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
 
@@ -50,6 +51,8 @@ Side: TypeAlias = Literal["left", "right"]
 
 # A range over groups of at most this many rows uses the group cache.
 _CACHED_RANGE_ROWS: Final = 131_072
+# Decoded groups that rows are taken from at once have about so many bytes at most.
+_GATHERED_BYTES_MAX: Final = 128 << 20
 
 
 class DataFileReader:
@@ -88,6 +91,7 @@ class DataFileReader:
         self._key_index: KeyIndex | None = None
         self._getters: dict[int, RowGetter] = {}
         self._key_getters: dict[int, RowGetter] = {}
+        self._sources: dict[int, GatherSource] = {}
         self._uniform_rows = 0
 
     # How single rows are read: made for the first one.
@@ -130,11 +134,7 @@ class DataFileReader:
 
     def group(self, n: int) -> pa.RecordBatch:
         """Return a row group with all columns in the file's schema; raises Corruption."""
-        if self._rows_are_mapped:
-            batch = self._mapped_group(n)
-            if batch is not None:
-                return batch
-        return self._cached_group(n).batch
+        return self._whole_group(n).batch
 
     def read(
         self,
@@ -182,7 +182,7 @@ class DataFileReader:
         names = self._names(columns)
         if not len(positions):
             return empty_rows(self._arrow_schema(names))
-        return self._take(positions, names, self.group)
+        return self._take(positions, names, self._whole_group)
 
     # Keys
 
@@ -226,7 +226,7 @@ class DataFileReader:
         places, positions = self.key_index.find_many(words)
         if self.key_index.is_exact or not len(places):
             return places, positions
-        is_same = same_keys(self.keys_at(positions), keys.take(places))
+        is_same = same_keys(self.keys_at(positions), keys.take(position_array(places)))
         return places[is_same], positions[is_same]
 
     def positions_of(self, keys: KeyArray) -> Positions:
@@ -411,14 +411,25 @@ class DataFileReader:
             self.file.path, n, lambda: self._decode(n, self._schema.arrow_schema.names)
         )
 
-    def _key_group(self, n: int) -> pa.RecordBatch:
+    def _whole_group(self, n: int) -> GatherSource:
+        """Return a group with all columns."""
+        return self._mapped_source(n) or self._cached_group(n)
+
+    def _key_group(self, n: int) -> GatherSource:
         """Return a group that has the key columns, and perhaps others."""
-        if self._rows_are_mapped:
+        found = self._mapped_source(n) or self._cache.find(self.file.path, n)
+        return self._cached_keys(n) if found is None else found
+
+    def _mapped_source(self, n: int) -> GatherSource | None:
+        if not self._rows_are_mapped:
+            return None
+        found = self._sources.get(n)
+        if found is None:
             batch = self._mapped_group(n)
-            if batch is not None:
-                return batch
-        whole = self._cache.find(self.file.path, n)
-        return self._cached_keys(n).batch if whole is None else whole.batch
+            if batch is None:
+                return None
+            found = self._sources[n] = GatherSource(batch)
+        return found
 
     def _cached_keys(self, n: int) -> CachedGroup:
         return self._cache.load(
@@ -460,21 +471,31 @@ class DataFileReader:
         self,
         positions: Positions,
         names: Sequence[str],
-        group: Callable[[int], pa.RecordBatch],
+        group: Callable[[int], GatherSource],
     ) -> pa.Table:
         if not (positions[:-1] <= positions[1:]).all():
             order = np.argsort(positions)
             back = np.empty(len(order), np.int64)
             back[order] = np.arange(len(order))
-            return self._take(positions[order], names, group).take(back)
+            return self._take(positions[order], names, group).take(position_array(back))
         starts = np.array(self._starts)
         ends = np.searchsorted(positions, starts)
-        pieces: list[pa.RecordBatch] = []
+        schema = self._arrow_schema(names)
+        tables: list[pa.Table] = []
+        parts: list[Part] = []
+        held = 0
         # One iteration per group that holds one of the positions.
         for n in np.flatnonzero(ends[:-1] < ends[1:]).tolist():
-            places = positions[ends[n] : ends[n + 1]] - starts[n]
-            pieces.append(group(n).select(names).take(places))
-        return pa.Table.from_batches(pieces)
+            source = group(n)
+            parts.append((source, positions[ends[n] : ends[n + 1]] - starts[n]))
+            held += source.byte_count if isinstance(source, CachedGroup) else 0
+            # The cache may be too small for all groups: then they are in memory only here.
+            if held > _GATHERED_BYTES_MAX:
+                tables.append(gathered(parts, schema))
+                parts, held = [], 0
+        if parts:
+            tables.append(gathered(parts, schema))
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def _key_of(self, get: RowGetter, i: int, position: int) -> bytes:
         try:

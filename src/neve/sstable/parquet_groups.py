@@ -48,6 +48,7 @@ from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.sstable.data_file_footer import MAGIC, OpenFooter
 from neve.sstable.parquet_pages import plain_pieces
+from neve.sstable.row_gather import GatherSource
 from neve.storage.object_store import ObjectStore, ReadsInto, Stretch
 from neve.storage.table_paths import TablePaths, join_path
 
@@ -426,13 +427,13 @@ Part: TypeAlias = tuple[str, int, bool]
 """Path of a file, number of a group, and whether it has only the key columns."""
 
 
-class CachedGroup:
+class CachedGroup(GatherSource):
     """One decoded group, and the function that reads its rows, once made."""
 
-    __slots__ = ("batch", "byte_count", "read_row")
+    __slots__ = ("byte_count", "read_row")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch: Final = batch
+        super().__init__(batch)
         # Slices of larger memory keep all of it alive.
         self.byte_count: Final = batch.get_total_buffer_size()
         self.read_row: Callable[[int], Row] | None = None

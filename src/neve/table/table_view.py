@@ -25,6 +25,7 @@ from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import empty_rows
+from neve.model.arrow_buffers import flag_array, position_array
 from neve.model.row_rules import Cutoff, cutoff_at
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.sstable.row_cells import RowCells
@@ -150,7 +151,10 @@ class TableView:
     def _search_memtable(self, search: "_Search", memtable: Memtable, sequence: int) -> None:
         asked = search.places
         found = memtable.find_many(
-            search.keys if len(asked) == len(search.keys) else search.keys.take(asked), sequence
+            search.keys
+            if len(asked) == len(search.keys)
+            else search.keys.take(position_array(asked)),
+            sequence,
         )
         is_known = found.positions >= 0
         values = [(place, row) for place, row in found.single.items() if row is not DELETED]
@@ -191,8 +195,10 @@ class TableView:
             merged = merged_on(
                 self.below(memtable),
                 sequence,
-                pa.Table.from_batches([mapping.batch(batch.rows.take(rows[found]))]),
-                search.keys.take(places[found]),
+                pa.Table.from_batches(
+                    [mapping.batch(batch.rows.take(position_array(rows[found])))]
+                ),
+                search.keys.take(position_array(places[found])),
                 {given: np.arange(len(found))},
                 schema=self.context.schema,
                 rules=memtable.schema.rules,
@@ -203,7 +209,7 @@ class TableView:
             names = mapping.source_names(search.names) or batch.rows.schema.names[:1]
             source = batch.rows.select(names)
             taken = mapping.table(
-                pa.Table.from_batches([source.take(rows[is_whole])]), search.names
+                pa.Table.from_batches([source.take(position_array(rows[is_whole]))]), search.names
             )
             search.add(taken, places[is_whole])
 
@@ -217,14 +223,18 @@ class TableView:
 
     def _search_files(self, search: "_Search") -> None:
         places, is_exact = search.places, self.context.words.is_exact
-        keys = search.keys if len(places) == len(search.keys) else search.keys.take(places)
+        keys = (
+            search.keys
+            if len(places) == len(search.keys)
+            else search.keys.take(position_array(places))
+        )
         words = self.context.words.words(keys)
         # Ascending, so that the search walks each index once, and mostly the rows as well.
         order = np.argsort(words)
         words, places = words[order], places[order]
         bounds = (key_at(keys, int(order[0])), key_at(keys, int(order[-1]))) if is_exact else None
         if not is_exact or self.files.is_divided:
-            keys = keys.take(order)
+            keys = keys.take(position_array(order))
         open_places = np.ones(len(places), np.bool_)
         for probe, wanted in self.files.searches(keys, bounds=bounds):
             # A key has one live row: found keys are not searched again.
@@ -232,7 +242,7 @@ class TableView:
             if asked is None:
                 hits, positions = probe.reader.find_many(keys, words)
             else:
-                asked_keys = keys if is_exact else keys.take(asked)
+                asked_keys = keys if is_exact else keys.take(position_array(asked))
                 hits, positions = probe.reader.find_many(asked_keys, words[asked])
                 hits = asked[hits]
             if not len(hits):
@@ -297,7 +307,7 @@ class UnexpiredView(TableView):
         rows, places = super().get_many(keys, sequence, columns=columns)
         expired = self._cutoff.expired_flags(rows)
         if expired.any():
-            rows, places = rows.filter(pa.array(~expired)), places[~expired]
+            rows, places = rows.filter(flag_array(~expired)), places[~expired]
         return rows if columns is asked or asked is None else rows.select(list(asked)), places
 
 

@@ -1,0 +1,170 @@
+"""Rows of many batches of one schema, taken together.
+
+Taking from each batch makes an Arrow array per batch and column, which costs more than the rows.
+Here each column is filled once, batch after batch:
+
+    values of fixed width    copied by NumPy to their places in one array
+    texts and binaries       become Arrow's views into the batches, whose cast copies each value
+    others                   taken from each batch, then joined
+
+    view of up to 12 bytes   ┌ length i32 │ the value                           ┐
+    view of more             ┌ length i32 │ 0 u32 │ number of the batch │ offset ┐
+
+SSTABLE-30  The rows are those of `RecordBatch.take`, in the order of the places.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from neve.model.arrow_buffers import flag_array, position_array
+from neve.model.schema_view import ArrowArray
+
+Places: TypeAlias = npt.NDArray[np.int64]
+Part: TypeAlias = "tuple[GatherSource, Places]"
+"""A batch, and the rows that are taken from it."""
+
+# Arrow takes from so many batches in the time that this takes to begin.
+_FEW: Final = 12
+_INLINE_BYTES: Final = 12
+_INLINE: Final = np.arange(_INLINE_BYTES)
+_NO_BYTE: Final = np.zeros(1, np.uint8)
+_VIEW_NUMBERS: Final = 4
+_EMPTY: Final = pa.py_buffer(b"")
+_VIEWS: Final[dict[pa.DataType, pa.DataType]] = {
+    pa.string(): pa.string_view(),
+    pa.binary(): pa.binary_view(),
+}
+_ARRAY_BYTES_MAX: Final = (1 << 31) - 1
+
+
+class _Column:
+    """The memory of one column of a batch, as NumPy sees it."""
+
+    __slots__ = ("bits", "buffer", "cells", "content", "first")
+
+    def __init__(self, array: ArrowArray, width: int) -> None:
+        """Take a column of values with so many bytes; 0 for texts and binaries."""
+        buffers = array.buffers()
+        self.first = array.offset
+        validity = buffers[0] if array.null_count else None
+        self.bits = None if validity is None else np.frombuffer(memoryview(validity), np.uint8)
+        kind: npt.DTypeLike = f"V{width}" if width else np.int32
+        cells = np.frombuffer(memoryview(buffers[1] or _EMPTY), np.uint8)
+        size = np.dtype(kind).itemsize
+        # Arrow may pad the buffer, and omits the offsets of an empty array.
+        count = max(0, min(len(array) + (not width), len(cells) // size - self.first))
+        self.cells = cells[self.first * size : (self.first + count) * size].view(kind)
+        self.buffer = _EMPTY if width else buffers[2] or _EMPTY
+        self.content = np.frombuffer(memoryview(self.buffer), np.uint8)
+
+
+_ColumnPart: TypeAlias = tuple[_Column, Places]
+
+
+class GatherSource:
+    """A batch that rows are taken from; safe for many threads: what is made twice is the same."""
+
+    __slots__ = ("_columns", "batch")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch: Final = batch
+        self._columns: dict[str, _Column] = {}
+
+    def column(self, name: str, width: int) -> _Column:
+        """Return the memory of a column."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = _Column(self.batch.column(name), width)
+        return found
+
+
+def gathered(parts: Sequence[Part], schema: pa.Schema) -> pa.Table:
+    """Return the rows of all parts, at least one, with the columns of a schema, in their order."""
+    if len(parts) <= _FEW:
+        return pa.Table.from_batches(
+            [source.batch.select(schema.names).take(position_array(at)) for source, at in parts]
+        )
+    return pa.table([_gathered_column(parts, field) for field in schema], schema=schema)
+
+
+def _gathered_column(
+    parts: Sequence[Part], field: "pa.Field[Any]"
+) -> "ArrowArray | pa.ChunkedArray[Any]":
+    wanted = field.type
+    kind: pa.DataType = wanted.storage_type if isinstance(wanted, pa.UuidType) else wanted
+    values: ArrowArray | None = None
+    width = _width(kind)
+    if width:
+        values = _fixed([(source.column(field.name, width), at) for source, at in parts], kind)
+    elif kind in _VIEWS:
+        values = _texts([(source.column(field.name, 0), at) for source, at in parts], kind)
+    if values is None:
+        return pa.chunked_array(
+            [source.batch.column(field.name).take(position_array(at)) for source, at in parts]
+        )
+    if not isinstance(wanted, pa.UuidType):
+        return values
+    return pa.ExtensionArray.from_storage(wanted, values)
+
+
+def _width(kind: pa.DataType) -> int:
+    """Return the bytes of a value that lies in one buffer; 0 for others."""
+    is_plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    if is_plain or pa.types.is_fixed_size_binary(kind):
+        # A boolean is a bit.
+        return kind.bit_width // 8
+    return 0
+
+
+def _fixed(sources: Sequence[_ColumnPart], kind: pa.DataType) -> ArrowArray:
+    cells = np.concatenate([column.cells.take(places) for column, places in sources])
+    buffers = [_validity(sources), pa.py_buffer(cells.view(np.uint8).data)]
+    return pa.Array.from_buffers(kind, len(cells), buffers)
+
+
+def _validity(sources: Sequence[_ColumnPart]) -> pa.Buffer | None:
+    """Return the bits of the values that are there; None when all are."""
+    if all(column.bits is None for column, _ in sources):
+        return None
+    flags = []
+    for column, places in sources:
+        if column.bits is None:
+            flags.append(np.ones(len(places), np.bool_))
+        else:
+            at = places + column.first
+            flags.append((column.bits[at >> 3] >> (at & 7).astype(np.uint8) & 1).astype(np.bool_))
+    return flag_array(np.concatenate(flags)).buffers()[1]
+
+
+def _texts(sources: Sequence[_ColumnPart], kind: pa.DataType) -> "ArrowArray | None":
+    """Return texts or binaries; None when one array cannot hold them."""
+    starts = np.concatenate([column.cells.take(places) for column, places in sources])
+    ends = np.concatenate([column.cells[1:].take(places) for column, places in sources])
+    lengths = ends - starts
+    if int(lengths.sum(dtype=np.int64)) > _ARRAY_BYTES_MAX:
+        return None
+    nth = np.repeat(np.arange(len(sources)), [len(places) for _, places in sources])
+    views = np.zeros((len(starts), _VIEW_NUMBERS), np.int32)
+    views[:, 0], views[:, 2], views[:, 3] = lengths, nth, starts
+    inline = views.view(np.uint8)[:, 4:]
+    short = np.flatnonzero(lengths <= _INLINE_BYTES)
+    cuts = np.searchsorted(nth[short], np.arange(len(sources) + 1)).tolist()
+    for (column, _), (start, stop) in zip(sources, pairwise(cuts), strict=True):
+        if start < stop:
+            own = short[start:stop]
+            # Bytes after a value are not looked at, so any will do.
+            at = starts[own, None] + _INLINE
+            content = column.content if len(column.content) else _NO_BYTE
+            inline[own] = content.take(at, mode="clip")
+    buffers = [
+        _validity(sources),
+        pa.py_buffer(views.data),
+        *(column.buffer for column, _ in sources),
+    ]
+    viewed: ArrowArray = pa.Array.from_buffers(_VIEWS[kind], len(views), buffers)
+    return viewed.cast(kind)

@@ -8,6 +8,7 @@ from random import Random
 from neve.errors import Corruption
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
+from neve.testing.power_loss import Survival
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import Replay
@@ -42,6 +43,24 @@ def count_calls(seed: int) -> SimulatedDisk:
     disk = SimulatedDisk(seed)
     live_twice(disk, History(), seed)
     return disk
+
+
+def test_a_put_in_one_step_is_durable_with_everything_before_it() -> None:
+    """Its write makes its own bytes durable, and no others."""
+    for rotates in (False, True):
+        disk = SimulatedDisk()
+        options = LogOptions(sync=SyncPolicy.GROUP, segment_bytes=64 << 10, preallocate=False)
+        log = open_log(LocalStore(ROOT, disk=disk), options=options)
+        for number in range(4):
+            if rotates and number % 2:
+                log.rotate()
+            assert log.append_put(b"%d" % number, b"value", 1, lambda _at, *_row: None)
+            assert log.durable_through == number + 1
+            for survival in Survival:
+                survivor = disk.after_power_cut(Random(number), survival=survival)
+                store = LocalStore(ROOT, disk=survivor)
+                found = [logged.sequence for logged in Replay(store, find_logs(store))]
+                assert found == list(range(1, number + 2)), survival
 
 
 def test_a_power_cut_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Record) -> None:

@@ -58,7 +58,7 @@ from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged, widened
-from neve.table.row_changes import all_columns
+from neve.table.row_changes import all_columns, folded
 from neve.table.row_order import Orders, RowOrder
 from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
@@ -474,8 +474,13 @@ class BatchApply:
         if not self._folds:
             memtable.put_run(run.sequence, run.keys, run.values)
             return
-        for sequence, row in enumerate(zip(run.keys, run.values, strict=True), run.sequence):
-            self._apply(memtable, sequence, PutRow(*row), 0, run.schema_version)
+        schema = self._context.schema
+        rows = self._context.codec.decode_many(run.values)
+        by_age = np.arange(rows.num_rows)
+        # All at once: no one reads at a sequence in between.
+        rows, keys = folded(rows, self._keys(rows), by_age, schema, schema.rules)
+        given = new_given(keys, np.empty(0, np.int64), self._all_columns)
+        self._fold(memtable, run.next_sequence - len(keys), rows, keys, given)
 
     def _apply(
         self, memtable: Memtable, sequence: int, change: Change, skipped: int, schema_id: int

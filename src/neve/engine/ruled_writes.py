@@ -7,6 +7,9 @@
    before a delete does not count.
 4. Log what is left as one batch: deletes with their order, then rows.
 
+A row that is put into a table with merge functions, but without an order and a `ttl`, needs no
+decision: it is logged as every row that is put, and folded when it is applied.
+
 So the log and the memtable have only changes that won, and a read finds the newest row as it does
 in every table. Another process may commit newer rows in the meantime: they are logged again when
 they are shown, and a flush compares its rows with files that it has not seen (`manifest.rebase`).
@@ -38,7 +41,7 @@ from neve.engine.write_path import (
 from neve.errors import SchemaMismatch
 from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KeyArray
-from neve.memtable.found_row import GivenColumns
+from neve.memtable.found_row import BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.arrow_buffers import Flags, Positions
 from neve.model.display import shown
@@ -91,11 +94,20 @@ class RuledPath(WritePath):
 
     # The calls of every table
 
-    def _put(self, row: Mapping[str, object]) -> Decide:
-        if self.order is not None and not self.context.schema.rules.merge:
-            return self._put_in_order(self.checked_row(row), self.order)
-        rows = self.context.codec.decode_many([self.checked_row(row).value])
-        return self.decided(RowChanges.of_rows(rows, self.encode_keys(rows), self.order))
+    def _put(self, row: Mapping[str, object]) -> PreparedBatch | Decide:
+        rules, checked = self.context.schema.rules, self.checked_row(row)
+        if self.order is not None and not rules.merge:
+            return self._put_in_order(checked, self.order)
+        rows = self.context.codec.decode_many([checked.value])
+        keys = self.encode_keys(rows)
+        if self.order is not None or rules.ttl is not None:
+            return self.decided(RowChanges.of_rows(rows, keys, self.order))
+        write_rows = self._rows_writer(rows, keys)
+        return PreparedBatch(
+            checked.changes,
+            lambda memtable, sequence: write_rows(sequence, memtable),
+            (checked.key,),
+        )
 
     def _put_in_order(self, checked: PreparedRow, order: RowOrder) -> Decide:
         """Decide about one row without arrays, which take many times as long."""
@@ -400,8 +412,11 @@ def add_folded(
     if memtable.is_empty or not len(keys):
         memtable.upsert_batch(sequence, keys, rows, given=list(given))
         return
-    memory = TableView((memtable,), files.moved_to(_NOTHING), context)
-    found, places = memory.get_many(keys, SEQUENCE_MAX)
+    base = _folded_into(memtable, keys, context) if len(keys) == 1 else None
+    if base is None:
+        memory = TableView((memtable,), files.moved_to(_NOTHING), context)
+        base = memory.get_many(keys, SEQUENCE_MAX)
+    found, places = base
     # A loop over the rows of a write: each is one dict lookup.
     known = [
         memtable.given_with(key, more) for key, more in zip(key_objects(keys), given, strict=True)
@@ -415,6 +430,26 @@ def add_folded(
         rules=context.schema.rules,
     )
     memtable.upsert_batch(sequence, keys, whole, given=known)
+
+
+def _folded_into(
+    memtable: Memtable, keys: KeyArray, context: TableContext
+) -> tuple[pa.Table, Positions] | None:
+    """Return what a memtable has of one key, and its place, as a view of it returns them.
+
+    None when that takes a view: for a row of which only some columns were written.
+    """
+    if memtable.schema is not context.schema:
+        return None
+    found = memtable.get(key_objects(keys)[0])
+    if found is None:
+        return context.schema.arrow_schema.empty_table(), np.empty(0, np.int64)
+    if not isinstance(found, BatchRow) or found.given is None:
+        return None
+    if found.given.field_ids != all_columns(context.schema):
+        return None
+    row = pa.Table.from_batches([found.batch.slice(found.row, 1)])
+    return row, np.zeros(1, np.int64)
 
 
 _NOTHING = Version(

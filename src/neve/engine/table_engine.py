@@ -50,6 +50,7 @@ from neve.errors import (
     NeveError,
     NotFound,
     Phrase,
+    SchemaMismatch,
     StorageFull,
     Wording,
 )
@@ -157,7 +158,11 @@ class TableEngine:
         view = current.view
         if self._closed is not None:
             raise self._closed_error()
-        encoded = view.context.encode_key(key)
+        context = view.context
+        try:
+            encoded = context.encode_plain_key(key)
+        except (SchemaMismatch, InvalidArgument):
+            encoded = context.encode_key(key)
         if view.expires:
             view = self.as_seen(view)
         try:

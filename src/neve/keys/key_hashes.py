@@ -19,6 +19,7 @@ How `words` hashes a column without a loop over rows:
 3. About ten thousand rows are hashed at a time: their words then stay in the processor's cache.
 """
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import mmh3
@@ -54,19 +55,15 @@ _KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)
 class KeyHashes:
     """How the keys of one table become words."""
 
-    __slots__ = ("is_exact", "key_width")
+    __slots__ = ("is_exact", "key_width", "word")
 
     def __init__(self, encoder: KeyEncoder) -> None:
         width = encoder.width
         self.is_exact: Final = width is not None and width <= WORD_BYTES
         self.key_width: Final = width if width is not None and self.is_exact else 0
         """Bytes of every key when words are exact, otherwise 0."""
-
-    def word(self, key: bytes) -> int:
-        """Return the word of a whole key."""
-        if self.is_exact:
-            return exact_word(key)
-        return mmh3.mmh3_x64_128_utupledigest(key, _SEED)[0]
+        self.word: Final[Callable[[bytes], int]] = exact_word if self.is_exact else _hash
+        """Returns the word of a whole key."""
 
     def first_word(self, key: bytes, *, after: bool = False) -> int:
         """Return the lowest word whose key is not below `key`, or is above it when `after`.
@@ -98,9 +95,12 @@ def exact_words(keys: KeyArray, *, width: int) -> Words:
     return lines.view(">u8").ravel().astype(np.uint64)
 
 
-def exact_word(key: bytes) -> int:
-    """Return one key of at most eight bytes as its number."""
-    return int.from_bytes(key)
+exact_word: Final[Callable[[bytes], int]] = int.from_bytes
+"""Returns one key of at most eight bytes as its number."""
+
+
+def _hash(key: bytes) -> int:
+    return mmh3.mmh3_x64_128_utupledigest(key, _SEED)[0]
 
 
 def _hashes(keys: KeyArray) -> Words:

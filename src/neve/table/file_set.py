@@ -30,6 +30,7 @@ from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
 from neve.table.partitions import KeyPartitions, PartitionedKeys, Place
 
+FindRow: TypeAlias = Callable[[bytes, int], dict[str, object] | None]
 PartitionNumbers: TypeAlias = dict[tuple[int, tuple[PartitionValue, ...]], int]
 _partition_numbers: Final = count()
 
@@ -55,14 +56,14 @@ class FileProbe:
 
     __slots__ = (
         "_access",
-        "_find",
         "_marked",
         "_reader",
-        "_row",
         "file",
+        "find_row",
         "key_max",
         "key_min",
         "partition",
+        "schema_id",
     )
 
     def __init__(self, file: DataFile, access: FileAccess, *, partition: int) -> None:
@@ -71,11 +72,12 @@ class FileProbe:
         """A number for spec and partition of the file."""
         self.key_min = file.key_min
         self.key_max = file.key_max
+        self.schema_id = file.schema_id
         self._access = access
         self._reader: DataFileReader | None = None
         self._marked: BitMap64 | None = None
-        self._find: Callable[[bytes, int], int] | None = None
-        self._row: Callable[[int], dict[str, object]] | None = None
+        self.find_row: FindRow = self._find_first_row
+        """Returns the file's live row of a key and its word, in the file's own schema, or None."""
 
     @property
     def is_open(self) -> bool:
@@ -88,33 +90,29 @@ class FileProbe:
         reader = self._reader
         return self._open() if reader is None else reader
 
-    def find_row(self, key: bytes, word: int) -> dict[str, object] | None:
-        """Return the file's live row of a key, in the file's own schema, or None."""
-        find = self._find
-        if find is None:
-            find = self._open_finder()
-        position = find(key, word)
-        if position < 0:
-            return None
-        marked = self._marked
-        if marked is not None and position in marked:
-            return None
-        row = self._row
-        assert row is not None
-        return row(position)
-
     def _open(self) -> DataFileReader:
         reader = self._access.reader(self.file)
         self._marked = self._access.marked(self.file)
-        self._row = reader.row
-        # Last: a thread that sees it sees the others.
+        # Last: a thread that sees it sees the other.
         self._reader = reader
         return reader
 
-    def _open_finder(self) -> Callable[[bytes, int], int]:
-        find = self.reader.finder()
-        self._find = find
-        return find
+    def _find_first_row(self, key: bytes, word: int) -> dict[str, object] | None:
+        """Open the file, and find rows in one step from now on."""
+        self.find_row = _row_finder(self.reader, self._marked)
+        return self.find_row(key, word)
+
+
+def _row_finder(reader: DataFileReader, marked: BitMap64 | None) -> FindRow:
+    find, row = reader.finder(), reader.row
+
+    def find_row(key: bytes, word: int) -> dict[str, object] | None:
+        position = find(key, word)
+        if position < 0 or (marked is not None and position in marked):
+            return None
+        return row(position)
+
+    return find_row
 
 
 Hit: TypeAlias = tuple[FileProbe, dict[str, object]]

@@ -128,6 +128,7 @@ class TableContext:
         "_mappings",
         "codec",
         "definitions",
+        "encode_plain_key",
         "encoder",
         "is_single_key",
         "partitions",
@@ -149,6 +150,9 @@ class TableContext:
         self.partitions = KeyPartitions(schema, self.encoder, definitions.spec)
         """What a key says of the partition of its row."""
         self.is_single_key = len(keys) == 1
+        has_width = self.is_single_key and self.encoder.width is not None
+        self.encode_plain_key = self._encode_value if has_width else self.encode_key
+        """Encodes most keys as `encode_key` does, in one step; raises for all others, too."""
         # Safe without a lock: a mapping made twice is the same.
         self._mappings: dict[int, SchemaMapping] = {}
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.memtable.batch_journal import KeyedBatch
-from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
+from neve.memtable.found_row import DELETED, BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import empty_rows
 from neve.model.arrow_buffers import flag_array, position_array
@@ -43,6 +43,7 @@ class TableView:
     __slots__ = (
         "_decode",
         "_find_row",
+        "_schema_id",
         "_word",
         "context",
         "expires",
@@ -67,6 +68,7 @@ class TableView:
         self.context = context
         self.expires = context.schema.rules.ttl is not None
         """Whether rows expire: then readers use `as_of`."""
+        self._schema_id = context.schema.schema_id
         self._decode = context.codec.decode
         self._word = context.words.word
         self._find_row = files.find_row
@@ -109,10 +111,13 @@ class TableView:
         for memtable in self.memtables:
             found = memtable.get_at(key, sequence)
             if found is not None:
+                if type(found) is bytes:
+                    return self._decode(found)
                 if found is DELETED:
                     return None
-                row = self._row_in_memory(memtable, found)
-                if isinstance(found, BatchRow) and self.is_stale(found.given):
+                assert isinstance(found, BatchRow)
+                row = self._row_of_batch(memtable, found)
+                if self.is_stale(found.given):
                     if memtable.schema.rules.merge:
                         return self._folded_row(key, sequence)
                     base = self.below(memtable).get_at(key, sequence)
@@ -122,9 +127,10 @@ class TableView:
         if hit is None:
             return None
         probe, row = hit
-        if probe.file.schema_id == self.context.schema.schema_id:
-            return row
-        return self.context.mapping_from(probe.file.schema_id).row(row)
+        schema_id = probe.schema_id
+        return (
+            row if schema_id == self._schema_id else self.context.mapping_from(schema_id).row(row)
+        )
 
     def is_stale(self, given: GivenColumns | None) -> TypeGuard[GivenColumns]:
         """Return whether others may have committed since a row of a partial write was merged."""
@@ -260,10 +266,7 @@ class TableView:
                 rows = probe.reader.take(positions, mapping.source_names(search.names))
                 search.add(mapping.table(rows, search.names), places[hits])
 
-    def _row_in_memory(self, memtable: Memtable, found: Found) -> Row:
-        if not isinstance(found, BatchRow):
-            assert isinstance(found, bytes)
-            return self._decode(found)
+    def _row_of_batch(self, memtable: Memtable, found: BatchRow) -> Row:
         batch = found.batch
         read_row = memtable.row_readers.get(id(batch))
         if read_row is None:

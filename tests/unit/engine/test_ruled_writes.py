@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -727,6 +729,31 @@ def test_values_are_folded_by_every_write(lake: neve.Lake, order_by: Sequence[st
             assert totals(table) == {1: expected}, way
         table = reopened(table, lake)
         assert totals(table) == {1: expected}, way
+
+
+def test_puts_that_are_read_together_are_folded_as_they_were_written(lake: neve.Lake) -> None:
+    table = a_table(lake, order_by=(), merge={"total": "sum"})
+    expected: dict[object, object] = {}
+    rng = Random(1)
+    with lake.table("a.b", read_only=True) as reader:
+        for step in range(60):
+            key = rng.randrange(5)
+            if rng.random() < 0.1:
+                table.delete(key)
+                expected.pop(key, None)
+            for each in rng.choices(range(5), k=rng.choice((0, 1, 8))):
+                table.put(row(each, step, total=step))
+                expected[each] = cast("int", expected.get(each, 0)) + step
+            if rng.random() < 0.1:
+                table.upsert([row(key, step, total=1)], columns=["lsn", "total"])
+                expected[key] = cast("int", expected.get(key, 0)) + 1
+            if rng.random() < 0.05:
+                table.flush()
+            assert totals(table) == expected
+            if step % 3 == 0:
+                assert totals(reader.refresh()) == expected
+
+    assert totals(reopened(table, lake)) == expected
 
 
 def test_what_follows_a_delete_is_not_folded_into_what_came_before(lake: neve.Lake) -> None:

@@ -14,13 +14,14 @@ import pytest
 
 import neve
 from neve.spark.spark_session import find_java
+from tests.integration.rest_requests import schema_of
 from tests.interop.test_spark35_iceberg import ENVIRONMENT, JAR
 
 SCRIPT = Path(__file__).with_name("spark35_rest.py")
 RUN_SECONDS = 500
 # Format version, and how Spark writes deletes and updates.
 KINDS = (("2", "copy-on-write"), ("2", "merge-on-read"), ("3", "merge-on-read"))
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
+SCHEMA = schema_of(pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()))
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -89,7 +89,8 @@ def _is_made(guest: GuestTable, change: TableChange) -> bool:
     Iceberg draws their ids at random. A commit without snapshots is compared by its requirements.
     """
     listed = guest.metadata.get("snapshots")
-    known = [each.get("snapshot-id") for each in listed or () if isinstance(each, dict)]
+    snapshots = listed if isinstance(listed, list) else []
+    known = [each.get("snapshot-id") for each in snapshots if isinstance(each, dict)]
     wanted = change.snapshot_ids
     return all(each in known for each in wanted) and bool(wanted or change.creates)
 

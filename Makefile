@@ -129,7 +129,7 @@ torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS box
 	exit $$status
 
 interop: setup $(INTEROP)/.ready .venv-spark35/.ready .venv-spark40/.ready $(S3A)/.tried $(AZURITE) ## Spark 3.5 with Iceberg's own runtime; neve on PySpark 3.5 and 4.0.0; S3A reads; Azurite holds a lake
-	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py
+	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py tests/interop/test_spark35_rest.py
 	NEVE_SPARK_PYTHONS="3.5.9=$(abspath .venv-spark35/bin/python) 4.0.0=$(abspath .venv-spark40/bin/python)" \
 	NEVE_S3A_JARS=$(abspath $(S3A)/jars) $(BIN)/pytest -q -n 0 tests/interop/test_spark_versions.py
 	@if test -x $(AZURITE); then \

@@ -1,6 +1,6 @@
 """A server that dies around a commit, before it answers.
 
-python rest_server.py LAKE MOMENT      MOMENT is never or one of MOMENTS, JOINT_MOMENTS
+python rest_server.py LAKE MOMENT      MOMENT is never, guest, or one of MOMENTS, JOINT_MOMENTS
 """
 
 import os
@@ -43,6 +43,8 @@ def main() -> None:
         match moment:
             case "before" | "after":
                 dying(ForeignCommit, "commit", before=moment == "before")
+            case "guest":
+                dying(CatalogEntries, "move_guests")
             case "prepared":
                 dying(ForeignCommit, "reserve", before=True)
             case "reserved":

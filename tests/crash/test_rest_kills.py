@@ -84,6 +84,23 @@ def test_requests_that_are_repeated_after_kills_lose_and_double_nothing(
     assert not gate.violations
 
 
+def test_a_commit_to_a_guest_is_made_once_when_it_got_no_answer(tmp_path: Path) -> None:
+    place = tmp_path / "lake"
+    path = "/v1/namespaces/shop/tables/clicks"
+    with neve.open(place) as lake, lake.serve() as server:
+        catalog = RestCatalog("lake", uri=server.url)
+        catalog.create_namespace("shop")
+        catalog.create_table("shop.clicks", orders({}).schema)
+        request = commit_of(server, orders({1: "once"}), "shop.clicks")
+    with serving(place, "guest") as (url, process):
+        send(url, request, path)
+        assert process.wait(60) == rest_server.EXIT_CODE
+
+    with neve.open(place) as lake, lake.serve() as server:
+        send(server.url, request, path)
+        assert lake.guests.load("shop.clicks").to_arrow().num_rows == 1
+
+
 def test_a_transaction_of_several_tables_is_whole_after_kills(
     tmp_path: Path, scoreboard: Callable[[str], None]
 ) -> None:

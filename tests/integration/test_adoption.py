@@ -305,6 +305,23 @@ def test_equality_deletes_concern_earlier_commits_only(files: Files) -> None:
     assert files.adopted([old, same, new], everything) == []
 
 
+def test_rows_from_before_a_column_have_its_first_default(files: Files) -> None:
+    table = files.lake.create_table("shop.t", ROWS, "id")
+    with table.evolve() as change:
+        change.add_column("amount", "long", default=5)
+    table.close()
+    guests = files.lake.guests
+    parts = files.lake.load_table("shop.t").job_parts()
+
+    done = Adoption(parts, locate=guests.path_of, fetch=guests.read).commit(
+        GuestFiles((files.data([1, 2], sequence=1),))
+    )
+
+    assert (done.kept, done.copied) == (0, 1)
+    with files.lake.table("shop.t") as table:
+        assert found(table) == [(1, "1@1", 5), (2, "2@1", 5)]
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     commits=st.lists(

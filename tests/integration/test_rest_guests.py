@@ -21,6 +21,7 @@ import neve
 from neve.catalog.running_server import RunningServer
 from neve.catalog.served_lake import ServedLake
 from tests.integration.rest_requests import Client, make_orders, schema_of, served
+from tests.integration.test_rest_writing import commit_of
 
 Served = tuple[neve.Lake, Client, RunningServer]
 SCHEMA = Schema(
@@ -182,6 +183,26 @@ def test_a_guest_is_adopted_as_a_table_with_a_key(world: Served) -> None:
         table.put({"id": 3, "city": "new"})
         table.flush()
     assert catalog.load_table("shop.clicks").scan().to_arrow().num_rows == 3
+
+
+def test_a_commit_to_a_guest_that_is_sent_again_is_made_once(world: Served) -> None:
+    lake, client, server = world
+    make_guest(RestCatalog("lake", uri=server.url))
+    request = commit_of(server, rows((7, "once")), "shop.clicks")
+    path = "/v1/namespaces/shop/tables/clicks"
+
+    first, again = (client.post(path, request) for _ in range(2))
+
+    assert (first.status, again.status) == (200, 200)
+    assert first.json["metadata-location"] == again.json["metadata-location"]
+    assert lake.guests.load("shop.clicks").to_arrow().num_rows == 4
+    other = commit_of(server, rows((8, "other")), "shop.clicks")
+    both = [
+        {"identifier": {"namespace": ["shop"], "name": "clicks"}, **each}
+        for each in (request, other)
+    ]
+    assert client.post("/v1/transactions/commit", {"table-changes": both[:1]}).status == 204
+    assert client.post("/v1/transactions/commit", {"table-changes": both}).status == 400
 
 
 def test_a_lake_with_guests_is_refused_by_an_older_neve(world: Served) -> None:

@@ -54,7 +54,7 @@ from neve.model.arrow_buffers import Flags, Positions
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES
-from neve.model.schema import TableSchema
+from neve.model.schema import TableSchema, constant_array
 from neve.sstable.data_file_footer import GroupFacts, OpenFooter, plain_type
 from neve.sstable.deletion_vector import bitmap_of, decode_vector
 from neve.sstable.index_file import encode_index_file
@@ -279,7 +279,13 @@ class _Sources:
             ) from error
 
     def _rows(self, file: ForeignFile) -> pa.Table:
-        return columns_of(self._parquet(file), self._schema)
+        """Return the columns of a file; those that it does not have are their first default."""
+        rows = columns_of(self._parquet(file), self._schema)
+        for column in self._schema.columns:
+            if column.name not in rows.schema.names:
+                initial = constant_array(column, column.initial_default, length=rows.num_rows)
+                rows = rows.append_column(column.arrow_field, initial)
+        return rows
 
     # Deletes
 

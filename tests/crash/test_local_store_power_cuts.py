@@ -87,6 +87,14 @@ class Writer:
             self.store.put(path, payload)
             self.expected.objects[path] = [payload]
 
+    def put_new(self, files: dict[str, bytes]) -> None:
+        # When it fails, some of the objects may be there.
+        for path, payload in files.items():
+            self.expected.objects[path] = [None, payload]
+        with suppress(NeveError):
+            self.store.put_new([(path, (each[:5], each[5:])) for path, each in files.items()])
+            self.expected.objects.update({path: [each] for path, each in files.items()})
+
     def put_if_absent(self, path: str, payload: bytes) -> None:
         with self._attempt(path, payload):
             tag = self.store.put_if_absent(path, payload)
@@ -192,6 +200,12 @@ def objects(writer: Writer) -> None:
     writer.delete("a/b/one")
     writer.put_if_absent("a/b/one", letters("6"))
     writer.delete("top")
+
+
+def many(writer: Writer) -> None:
+    """Create many objects at once, in new directories and in old ones."""
+    writer.put_new({f"data/p={n % 3}/{n}": letters(str(n), 700) for n in range(5)})
+    writer.put_new({"data/p=1/later": letters("a"), "data/q/r/deep": letters("b")})
 
 
 def logs(writer: Writer) -> None:
@@ -311,6 +325,7 @@ class Scenario:
 
 SCENARIOS: Final = {
     "objects": Scenario(objects),
+    "many": Scenario(many),
     "logs": Scenario(logs),
     "directories": Scenario(directories_of_a_dead_writer, prepare_unsynced_directories),
     "names": Scenario(names_of_a_dead_writer),
@@ -321,6 +336,7 @@ SCENARIOS: Final = {
 # In these every call is the store's own, and so may fail.
 FAILING_SCENARIOS: Final = {
     "objects": Scenario(objects),
+    "many": Scenario(many),
     "logs": Scenario(logs),
     "bytes": Scenario(bytes_of_a_dead_writer),
     "losses": Scenario(losses),

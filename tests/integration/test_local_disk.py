@@ -3,7 +3,7 @@
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -336,11 +336,12 @@ def test_a_full_disk_refuses_writes_and_keeps_what_it_has(tmp_path: Path) -> Non
         tag = store.put("d/witness", b"unchanged")
         before = {path.name for path in (place / "lake" / "d").iterdir()}
 
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: store.put("d/x", bytes(2_000_000)),
             lambda: store.put_if_absent("d/x", bytes(2_000_000)),
             lambda: store.put_if_match("d/witness", bytes(2_000_000), tag=tag),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(Unavailable, match="space"):
                 call()
         # A log reserves its first part at once, and the rest as it is used.

@@ -176,8 +176,10 @@ class CatalogTable(KeptInProcess):
         return self.current().files()
 
     def stats(self) -> VersionStats:
-        """Return sums over the files of the current Version."""
-        return self.current().stats()
+        """Return sums over the files of the current Version, and the bytes of index files."""
+        stored = self.stored
+        index_bytes = sum(info.size for info in stored.objects.list(f"{stored.paths.index}/"))
+        return replace(self.current().stats(), index_bytes=index_bytes)
 
     def history(self) -> pa.Table:
         """Return the retained Versions, oldest first."""

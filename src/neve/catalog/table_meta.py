@@ -31,7 +31,7 @@ from neve.manifest.json_document import write_document
 from neve.manifest.table_head import Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.schema_json import Json, dump_canonical
+from neve.model.schema_json import Json
 from neve.storage.table_paths import TablePaths
 
 META_PREFIX: Final = "__tables/"
@@ -133,8 +133,7 @@ class TableMeta:
                 table_id=document.text("table_id"),
                 table_uuid=str(UUID(document.text("table_uuid"))),
                 schemas=tuple(
-                    TableSchema.from_json(dump_canonical({**each}))
-                    for each in document.objects("schemas")
+                    TableSchema.from_json(_canonical(each)) for each in document.objects("schemas")
                 ),
                 schema_version=document.integer("schema_version"),
                 specs=tuple(
@@ -181,6 +180,11 @@ def _newest_that_fit(schemas: tuple[TableSchema, ...], current_id: int) -> list[
         if room >= 0 or schema.schema_id == current_id:
             texts.append(text)
     return [_parsed(text) for text in reversed(texts)]
+
+
+def _canonical(value: Mapping[str, Json]) -> str:
+    """Return the text that `TableSchema.to_json` has too, so that it is parsed once."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _parsed(text: str) -> Json:

@@ -138,6 +138,8 @@ class VersionStats:
     file_bytes: int
     vector_count: int
     level_file_counts: Mapping[int, int]
+    index_bytes: int = 0
+    """Of the index files of the table, a cache beside its data files; 0 for older Versions."""
 
     def _repr_html_(self) -> str:
         return shown_page("Stats", self._page)

@@ -304,6 +304,7 @@ def _overview(catalog: Lake, name: str) -> dict[str, Json]:
         "rows": stats.row_count,
         "files": stats.file_count,
         "bytes": stats.file_bytes,
+        "index_bytes": stats.index_bytes,
         "unflushed_changes": _unflushed(catalog, name),
     }
 
@@ -314,6 +315,9 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
         return line.append(f"✗ {shown_text(str(overview['error']))}", "bold red")
     counts = [(overview[noun], noun.removesuffix("s")) for noun in ("rows", "files", "bytes")]
     words = [counted(count, noun) for count, noun in counts if isinstance(count, int)]
+    index_bytes = overview["index_bytes"]
+    assert isinstance(index_bytes, int), "a count"
+    words.append(f"{counted(index_bytes, 'byte')} of index")
     unflushed = overview["unflushed_changes"]
     assert unflushed is None or isinstance(unflushed, int), "a count, or unknown"
     words[-1] += unflushed_words(unflushed)

@@ -271,6 +271,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
         "rows": stats.row_count,
         "files": stats.file_count,
         "bytes": stats.file_bytes,
+        "index_bytes": stats.index_bytes,
         "deleted_rows": stats.deleted_count,
         "levels": {str(level): count for level, count in stats.level_file_counts.items()},
         "unflushed_changes": unflushed,
@@ -325,6 +326,7 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
     facts = {
         "files": f"{counted(stats.file_bytes, 'byte')}{f', {levels}' if levels else ''}, "
         f"{counted(stats.deleted_count, 'row')} marked as deleted",
+        "index": f"{counted(stats.index_bytes, 'byte')}, made again when missing",
         "log": "cannot be read: `neve scan` reports why"
         if unflushed is None
         else f"{counted(unflushed, 'change')} not flushed yet",

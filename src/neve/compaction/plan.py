@@ -118,6 +118,7 @@ def jobs_of(plans: Iterable[CompactionPlan]) -> list[list[CompactionPlan]]:
     return jobs
 
 
+_SETTLED_LEVEL: Final = 2
 _LEVELS_MIN: Final = 2
 _RATIO_MIN: Final = 2
 
@@ -186,8 +187,11 @@ class LevelOptions:
         return FileFormat.DUAL if level < self.dual_levels else FileFormat.COLUMNAR
 
     def level_for(self, live_bytes: int) -> int:
-        """Return the first Columnar level that can hold so many bytes, otherwise the last."""
-        level = min(max(1, self.dual_levels), self.last_level)
+        """Return the first Columnar level that can hold so many bytes, otherwise the last.
+
+        Level 1 stays free: young files move there without rewriting what this level holds.
+        """
+        level = min(max(_SETTLED_LEVEL, self.dual_levels), self.last_level)
         while (limit := self.bytes_max(level)) is not None and live_bytes > limit:
             level += 1
         return level

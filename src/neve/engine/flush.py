@@ -294,6 +294,8 @@ class Flush:
             if each.last_frame >= view.sequence_min
         )
         written: list[WrittenFile] = []
+        # Files of many partitions are stored together: their syncs would take most of the time.
+        together = self._files.writers.new_files()
         try:
             for spec, given, places in split_by_spec(
                 rows, self._files.definitions.specs_from(target.spec.spec_id), schema
@@ -308,6 +310,7 @@ class Flush:
                         file_format=target.format,
                         sequences=(view.sequence_min, view.sequence_max),
                         segments=segments,
+                        together=together,
                     )
                     positions = partition.positions
                     if positions is None:
@@ -315,6 +318,7 @@ class Flush:
                     else:
                         writer.append(given.take(positions), given_keys.take(positions))
                     written.extend(writer.finish())
+            together.store_all()
         except BaseException:
             self._files.writers.discard(written)
             raise

@@ -43,7 +43,7 @@ from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import forget_decisions, overtaken
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import Decide, PreparedBatch, PreparedWrite, WritePath
-from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
+from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, StorageFull
 from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS: Final = 1.0
 # Each look reads the head of a table: about 0.2 ms of a core.
-_UPKEEPS_PER_SECOND: Final = 32
+_UPKEEPS_PER_SECOND: Final = 20
 # In a bucket each look for commits of others is paid for.
 _LOOK_SECONDS: Final = 10.0
 _EXPIRE_AFTER_SECONDS: Final = 60.0
@@ -128,6 +128,7 @@ class LiveWriter:
         self.path = self._path_of(current.view.context, claim.spec_id)
         self._unflushed_since: float | None = None
         self._look_at = 0.0
+        self._is_paid = isinstance(parts.objects, CountsRequests)
         self._expired_at: float | None = None
         self._is_expiry_due = False
         self._is_roll_due = False  # a full memtable could not be rolled: the next write tries again
@@ -399,9 +400,23 @@ class LiveWriter:
                 self.refresh()
                 return False
             self.install(rewritten.committed)
-            self._files.forget(file.path for plan in rewritten.plans for file in plan.inputs)
+            kept = rewritten.committed.snapshot.version.files
+            inputs = [file.path for plan in rewritten.plans for file in plan.inputs]
+            self._files.forget(inputs)
+            self._files.drop_indexes(path for path in inputs if path not in kept)
             note_compacted(self._parts, rewritten)
         return True
+
+    def index_once(self) -> bool:
+        """Write an index file that reads lack; False when there is none, or no room for it."""
+        if self._is_paid:
+            return False
+        version = self._current.view.files.version
+        try:
+            return self._files.index_once(version, row_bytes_max=self._options.row_index_bytes)
+        except (StorageFull, NotFound):
+            # It is a cache, and its data file may have been compacted since.
+            return False
 
     # Rows that expire
 
@@ -470,7 +485,7 @@ class LiveWriter:
 
     def _looked(self) -> None:
         """Put off the next look at the head, which was just read; on a disk it costs nothing."""
-        if isinstance(self._parts.objects, CountsRequests):
+        if self._is_paid:
             self._look_at = self._parts.clock.monotonic() + _LOOK_SECONDS
 
     def refresh_once(self) -> bool:
@@ -508,7 +523,7 @@ class LiveWriter:
         compacting = work(f"neve-compact-{name}", [self.remove_due_once, self.compact_once])
         tending = work(
             f"neve-upkeep-{name}",
-            [self.refresh_once, self.expire_due_once, *upkeep],
+            [self.refresh_once, self.expire_due_once, self.index_once, *upkeep],
             idle_seconds=_UPKEEP_SECONDS,
             looks_per_second=_UPKEEPS_PER_SECOND,
         )

@@ -70,9 +70,11 @@ class TableOptions:
         level1_bytes           Bytes of level 1; each level below holds `level_ratio` times as many.
         level_ratio            How many times larger each level is than the one above.
         file_bytes             Size at which a data file ends and the next one begins.
-        dual_levels            Files of levels below this number keep their rows ready to read by
-                               key, at the cost of space; older files hold them as compressed
-                               Parquet only.
+        dual_levels            Files of levels below this number get their rows ready to read by key
+                               when they are written, at the cost of several times their space.
+        row_index_bytes        With `background`: most bytes of rows that are made ready to read by
+                               key later, where reads would decode the same Parquet again and again;
+                               None is as much as the data files have.
         garbage_ratio          Share of deleted rows above which a file is rewritten.
         compaction_bytes       Most bytes one compaction reads.
         compaction_threads     Compactions of different files that run at once, with `background`;
@@ -110,7 +112,8 @@ class TableOptions:
     level1_bytes: int = 256 << 20
     level_ratio: int = 10
     file_bytes: int = 64 << 20
-    dual_levels: int = 2
+    dual_levels: int = 0
+    row_index_bytes: int | None = None
     garbage_ratio: float = 0.3
     compaction_bytes: int = 1 << 30
     compaction_threads: int = 2
@@ -151,6 +154,8 @@ class TableOptions:
             "level0_files_max",
         ):
             self._check_whole(name, 1)
+        if self.row_index_bytes is not None:
+            self._check_whole("row_index_bytes", 0)
         check_flags(background=self.background, flush_on_close=self.flush_on_close)
         if self.flush_seconds is not None and not (
             type(self.flush_seconds) in {int, float} and 0 < self.flush_seconds <= 24 * 60 * 60

@@ -14,6 +14,8 @@ intent that the manifest shows.
 
 ENGINE-U1  A sweep deletes only files that no retained Version reaches, no live intent announced,
            and no record of garbage lists.
+           An index file stays only with a data file of the newest Version: it is a cache, and
+           readers of older Versions build their own in memory.
 ENGINE-U2  A file in a folder of the table that is not named as neve names files is left alone.
 ENGINE-U3  Files of expired Versions are deleted only when the published metadata no longer lists
            any of those Versions. While publishing fails they stay.
@@ -304,8 +306,10 @@ class Upkeep:
             # A commit that is decided but not in HEAD yet reaches files too: finish it first.
             session = self._parts.versions.store.open()
         reached: set[str] = set()
+        newest: set[str] = set()
         for version in self._parts.versions.each_version_in(session):
-            reached |= paths_of(version)
+            newest = paths_of(version)
+            reached |= newest
         reached |= self._garbage.pending_paths()
         announced = tuple(
             prefix
@@ -315,7 +319,7 @@ class Upkeep:
         paths = self._parts.paths
         indexed = {
             paths.index_of(path).removeprefix(f"{paths.root}/")
-            for path in reached
+            for path in newest
             if path.startswith("data/")
         }
         orphans = []

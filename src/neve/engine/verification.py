@@ -34,6 +34,7 @@ from neve.model.display import counted, shown_bytes
 from neve.model.version import Version
 from neve.observability.events import Progress
 from neve.sstable.deletion_vector import read_vector
+from neve.sstable.index_file import has_index
 from neve.sstable.puffin import read_puffin_footer
 from neve.sstable.remembered_deletes import read_deletes
 from neve.storage.table_paths import join_path
@@ -213,7 +214,7 @@ def verify_table(
         byte_count=total,
         vector_count=sum(file.vector is not None for file in version.files.values()),
         version_count=retained,
-        checked={"index files": len(version.files) - len(missing)},
+        checked={"index files": sum(map(has_index, version.files.values())) - len(missing)},
         problems=tuple(problems),
     ).joined(older)
     report = report.joined(_check_deletes(table))

@@ -2,11 +2,12 @@
 
 Rows come from one of two places, and are the same in both:
 
-    index file    rows of a Dual file, mapped into memory: nothing is decoded
+    index file    rows that were made ready, mapped into memory: nothing is decoded
     data file     whole row groups, decoded; those of point reads are kept in the group cache
 
 The key index comes from the index file. A missing, damaged or foreign index file is not an error:
-keys are read from the data file and indexed again, and rows come from there too.
+keys are read from the data file and indexed again, and rows come from there too. The reader notes
+what it misses (`wants`), so that the owner of the table may write the index file.
 
 SSTABLE-5  Opening compares size and footer checksum with the Version's facts about the file.
 SSTABLE-6  With any byte damaged, a read returns the rows that were written or raises Corruption.
@@ -15,6 +16,7 @@ SSTABLE-7  The position that `find` returns was compared with the row's key, unl
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cached_property
 from threading import Lock
 from typing import Final, Literal, TypeAlias
@@ -29,7 +31,7 @@ from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes, Words
 from neve.model.array_fit import empty_rows
 from neve.model.arrow_buffers import Positions, position_array
-from neve.model.data_file import DataFile, FileFormat
+from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
 from neve.observability.metrics import (
@@ -39,7 +41,7 @@ from neve.observability.metrics import (
     Recorder,
 )
 from neve.sstable.data_file_footer import GroupFacts, OpenFooter
-from neve.sstable.index_file import IndexFile, open_index
+from neve.sstable.index_file import IndexFile, has_index, open_index
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
@@ -53,6 +55,16 @@ Side: TypeAlias = Literal["left", "right"]
 _CACHED_RANGE_ROWS: Final = 131_072
 # Decoded groups that rows are taken from at once have about so many bytes at most.
 _GATHERED_BYTES_MAX: Final = 128 << 20
+# Rows are worth an index when each group was decoded so often: the cache is too small for them.
+_DECODED_TIMES: Final = 3
+
+
+class Wanted(Enum):
+    """What an index file lacks."""
+
+    NOTHING = "nothing"
+    KEYS = "keys"
+    ROWS = "rows"
 
 
 class DataFileReader:
@@ -89,10 +101,34 @@ class DataFileReader:
         self._index: IndexFile | None = None
         self._has_index_rows = False
         self._key_index: KeyIndex | None = None
+        # Counts that may miss some: they only decide whether an index is worth its space.
+        self._decoded_groups = 0
+        self._decoded_bytes = 0
         self._getters: dict[int, RowGetter] = {}
         self._key_getters: dict[int, RowGetter] = {}
         self._sources: dict[int, GatherSource] = {}
         self._uniform_rows = 0
+
+    @property
+    def wants(self) -> Wanted:
+        """What reads of this file would be faster with."""
+        if self._is_index_open and self._index is None and has_index(self.file):
+            return Wanted.KEYS
+        is_worth_it = self._decoded_groups >= _DECODED_TIMES * self.group_count
+        return Wanted.ROWS if is_worth_it and not self._has_index_rows else Wanted.NOTHING
+
+    @property
+    def row_bytes(self) -> int:
+        """About how many bytes all rows take when they are decoded; 0 when none was."""
+        groups = self._decoded_groups
+        return self._decoded_bytes * self.group_count // groups if groups else 0
+
+    def open_index_again(self) -> None:
+        """Use an index file that was written since the file was opened."""
+        with self._lock:
+            self._is_index_open = False
+            self._decoded_groups = self._decoded_bytes = 0
+        self._open_index()
 
     # How single rows are read: made for the first one.
 
@@ -343,13 +379,15 @@ class DataFileReader:
         with self._lock:
             if self._is_index_open:
                 return self._index
+            if not has_index(self.file):
+                self._is_index_open = True
+                return None
             path = self._paths.index_of(self.file.path)
             try:
                 index = open_index(self._store, path, file=self.file, words=self._words)
-                is_dual = self.file.format is FileFormat.DUAL and index.has_rows
                 # Rows of another schema, or other groups, cannot replace those of the file.
                 self._has_index_rows = (
-                    is_dual
+                    index.has_rows
                     and index.group_rows == self.group_rows
                     and index.schema.equals(self._schema.arrow_schema)
                 )
@@ -407,9 +445,13 @@ class DataFileReader:
         return pa.Table.from_batches([self._cached_group(n).batch for n in groups]).select(names)
 
     def _cached_group(self, n: int) -> CachedGroup:
-        return self._cache.load(
-            self.file.path, n, lambda: self._decode(n, self._schema.arrow_schema.names)
-        )
+        return self._cache.load(self.file.path, n, lambda: self._decode_rows(n))
+
+    def _decode_rows(self, n: int) -> pa.RecordBatch:
+        batch = self._decode(n, self._schema.arrow_schema.names)
+        self._decoded_groups += 1
+        self._decoded_bytes += batch.nbytes
+        return batch
 
     def _whole_group(self, n: int) -> GatherSource:
         """Return a group with all columns."""

@@ -40,7 +40,7 @@ from neve.observability.metrics import (
 )
 from neve.sstable.column_statistics import StatisticsCollector
 from neve.sstable.data_file_footer import FooterFacts, seal
-from neve.sstable.index_file import encode_index_file
+from neve.sstable.index_file import encode_index_file, has_index
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import one_batch
 from neve.sstable.parquet_layout import (
@@ -52,7 +52,7 @@ from neve.sstable.parquet_layout import (
     group_rows_max,
 )
 from neve.storage.clock import IdSource
-from neve.storage.object_store import ObjectStore, put_file
+from neve.storage.object_store import NewFiles, ObjectStore, put_file
 from neve.storage.table_paths import TablePaths
 
 # A group this many times larger than it should be ends the file before it.
@@ -63,7 +63,7 @@ _OVERGROWN: Final = 4
 class WriteTarget:
     """Where files go, and what all of them have in common."""
 
-    store: ObjectStore
+    store: ObjectStore | NewFiles
     paths: TablePaths
     schema: TableSchema
     spec_id: int
@@ -260,16 +260,17 @@ class DataFileWriter:
             wal_segments=target.wal_segments,
         )
         index = KeyIndex.build(keys, self._words)
-        index_pieces = encode_index_file(
-            file=file, key_index=index, words=self._words, groups=opened.kept_groups
-        )
         self._store(path, sealed.pieces)
-        self._store(target.paths.index_of(path), index_pieces)
+        if has_index(file):
+            index_pieces = encode_index_file(
+                file=file, key_index=index, words=self._words, groups=opened.kept_groups
+            )
+            self._store(target.paths.index_of(path), index_pieces)
+            self._recorder.add(SSTABLE_INDEX_BYTES, sum(map(len, index_pieces)))
         self._written.append(WrittenFile(file=file, keys=keys, index=index))
         self._recorder.add(SSTABLE_FILES, 1)
         self._recorder.add(SSTABLE_ROWS, file.row_count)
         self._recorder.add(SSTABLE_BYTES, file.file_bytes)
-        self._recorder.add(SSTABLE_INDEX_BYTES, sum(map(len, index_pieces)))
 
     def _store(self, path: str, pieces: Sequence[memoryview]) -> None:
         # Noted first: a write that failed may have happened.

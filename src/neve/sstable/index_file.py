@@ -1,4 +1,8 @@
-"""Index files: the key index of one data file and, for a Dual file, its rows as Arrow.
+"""Index files: the key index of one data file and, where reads ask for it, its rows as Arrow.
+
+The rows of a Dual file are there from the beginning. Those of other files are added when reads by
+key would decode its groups again and again. A small Columnar file has no index file: reading its
+keys costs as much as opening one.
 
 Everything is little-endian; offsets count from the beginning of the file. Head, sections and groups
 begin at multiples of 64, with zeros between them.
@@ -43,7 +47,7 @@ SSTABLE-11  An index file is a cache. A reader that finds Corruption here rebuil
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,6 +84,9 @@ _WHOLE_BYTES: Final = 4 << 20
 
 HEAD_BYTES: Final = _HEAD.size + _SECTION_COUNT * _SECTION.size + _CRC.size
 assert HEAD_BYTES == 132  # noqa: PLR2004 - the drawing says so
+
+# A Columnar file with more rows has an index file.
+ROWS_WITHOUT_INDEX: Final = 64
 
 _HINT: Final = "Remove the file: neve rebuilds it from the data file"
 
@@ -143,6 +150,19 @@ def encode_index_file(
     ) + b"".join(_SECTION.pack(each.offset, each.length, each.crc) for each in sections)
     output.fill(0, head + _CRC.pack(google_crc32c.value(head)))
     return output.pieces()
+
+
+def has_index(file: DataFile) -> bool:
+    """Return whether a data file has an index file."""
+    return file.format is FileFormat.DUAL or file.row_count > ROWS_WITHOUT_INDEX
+
+
+def key_index_bytes(file: DataFile, words: KeyHashes) -> int:
+    """Return the size of an index file without rows."""
+    length = _aligned(HEAD_BYTES) + file.row_count * _WORD_BYTES
+    if not words.is_exact:
+        length = _aligned(length) + file.row_count * _POSITION_BYTES
+    return length
 
 
 def _little_endian(numbers: npt.NDArray[np.unsignedinteger], kind: str) -> pa.Buffer:
@@ -385,12 +405,14 @@ class IndexFiles:
 
     def problem(self, file: DataFile, schema: TableSchema) -> NeveError | None:
         """Read the index file of a data file of this schema; returns what makes it useless."""
+        if not has_index(file):
+            return None
         try:
             index = open_index_file(
                 map_object(self._store, self.path_of(file)), file=file, words=self._words
             )
             _ = index.key_index
-            if file.format is FileFormat.DUAL:
+            if index.has_rows or file.format is FileFormat.DUAL:
                 if not index.has_rows or not index.schema.equals(schema.arrow_schema):
                     return Corruption(
                         "index file lacks the rows of its data file", path=self.path_of(file)
@@ -401,23 +423,23 @@ class IndexFiles:
             return problem
         return None
 
-    def rebuild(self, file: DataFile, schema: TableSchema) -> int:
+    def rebuild(self, file: DataFile, schema: TableSchema, *, with_rows: bool = False) -> int:
         """Write the index file of a data file of this schema again; returns its bytes.
 
-        Raises NotFound and Corruption of the data file.
+        A Dual file always gets its rows. Raises NotFound and Corruption of the data file.
         """
         footer = OpenFooter.read(file, store=self._store, paths=self._paths)
         parquet = ParquetGroups(
             footer, file=file, schema=schema, store=self._store, paths=self._paths
         )
-        is_dual = file.format is FileFormat.DUAL
+        with_rows = with_rows or file.format is FileFormat.DUAL
         key_names = [column.name for column in schema.key_columns]
-        names = list(schema.arrow_schema.names) if is_dual else key_names
+        names = list(schema.arrow_schema.names) if with_rows else key_names
         groups, keys = [], []
         for number in range(len(footer.group_starts) - 1):
             group = one_batch(parquet.read(range(number, number + 1), names))
             keys.append(self._encoder.encode_arrays([group.column(name) for name in key_names]))
-            if is_dual:
+            if with_rows:
                 groups.append(group)
         pieces = encode_index_file(
             file=file,
@@ -439,6 +461,16 @@ class IndexFiles:
                 self.rebuild(file, schema)
                 rebuilt.append(file.path)
         return rebuilt
+
+    def row_bytes(self, files: Mapping[str, DataFile]) -> int:
+        """Return how many bytes of index files are rows, for data files by path."""
+        by_index = {self.path_of(file): file for file in files.values()}
+        total = 0
+        for info in self._store.list(f"{self._paths.index}/"):
+            file = by_index.get(info.path)
+            if file is not None:
+                total += max(0, info.size - key_index_bytes(file, self._words))
+        return total
 
     def path_of(self, file: DataFile) -> str:
         """Path of the index file of a data file."""

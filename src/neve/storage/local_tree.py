@@ -19,7 +19,7 @@ the tree knows. Paths are relative to the root, as callers of a store pass them.
 """
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Final
@@ -99,17 +99,27 @@ class LocalTree:
 
     def ensure_directory(self, directory: str) -> None:
         """Make a directory and its missing parents; all become durable (STORAGE-21)."""
-        if directory in self._durable_directories:
+        self.ensure_directories((directory,))
+
+    def ensure_directories(self, directories: Iterable[str]) -> None:
+        """Make directories and their missing parents; all become durable (STORAGE-21).
+
+        Each parent is synced once, after all new directories in it were made.
+        """
+        missing = {each for each in directories if each not in self._durable_directories}
+        if not missing:
             return
         self._sync_above_root()
-        above, end = "", directory.find("/")
-        while above != directory:
-            step = directory if end == -1 else directory[:end]
-            if step not in self._durable_directories:
+        depth = 1
+        while missing:
+            steps = {_beginning(directory, depth) for directory in missing}
+            new = sorted(steps - self._durable_directories)
+            for step in new:
                 self._make_directory(step)
-                self.sync_directory(above)
-                self._durable_directories.add(step)
-            above, end = step, directory.find("/", end + 1)
+            self.sync_directories({parent_of(step) for step in new})
+            self._durable_directories.update(new)
+            missing -= steps
+            depth += 1
 
     def forget_directories(self) -> None:
         """Forget which directories are durable: one was removed from outside."""
@@ -118,6 +128,10 @@ class LocalTree:
     def sync_directory(self, directory: str) -> None:
         """Make the entries of a directory durable."""
         self.disk.sync_directory(self.on_disk(directory))
+
+    def sync_directories(self, directories: Iterable[str]) -> None:
+        """Make the entries of several directories durable."""
+        self.disk.sync_directories([self.on_disk(each) for each in sorted(directories)])
 
     @contextmanager
     def locked(self, directory: str, *, when_there_is_room: bool = False) -> Iterator[None]:
@@ -139,17 +153,35 @@ class LocalTree:
         finally:
             self.close(handle)
 
+    def write_temporaries(
+        self, files: Sequence[tuple[str, Sequence[bytes | memoryview]]]
+    ) -> list[str]:
+        """Write temporary files, each in its directory, and sync them together.
+
+        Returns their paths.
+        """
+        paths: list[str] = []
+        handles: list[int] = []
+        try:
+            for directory, pieces in files:
+                path, handle = self._create_temporary(directory)
+                paths.append(path)
+                handles.append(handle)
+                write_fully(self.disk, handle, pieces, 0)
+            self.disk.sync_all(handles)
+        except BaseException:
+            for handle in handles:
+                self.close(handle)
+            for path in paths:
+                self.discard(path)
+            raise
+        for handle in handles:
+            self.close(handle)
+        return paths
+
     def write_temporary(self, directory: str, *pieces: bytes | memoryview) -> str:
         """Write and sync a temporary file; return its path."""
-        path, handle = self._create_temporary(directory)
-        try:
-            write_fully(self.disk, handle, pieces, 0)
-            self.disk.sync(handle)
-        except BaseException:
-            self.close(handle)
-            self.discard(path)
-            raise
-        self.close(handle)
+        (path,) = self.write_temporaries([(directory, pieces)])
         return path
 
     @contextmanager
@@ -337,6 +369,16 @@ class LocalTree:
             path=directory,
             hint="Sweep temporary files, and use an id source that does not repeat itself",
         )
+
+
+def parent_of(directory: str) -> str:
+    """Return the directory above; an empty path is the root."""
+    return directory.rpartition("/")[0]
+
+
+def _beginning(directory: str, depth: int) -> str:
+    """Return the first `depth` segments of a path."""
+    return "/".join(directory.split("/")[:depth])
 
 
 def link_found(path: str) -> Corruption:

@@ -63,6 +63,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _REQUESTS_AT_ONCE: Final = 16
+# Files that are collected to be stored together are stored from this size on.
+_COLLECTED_BYTES_MAX: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +187,9 @@ class TakesPieces(Protocol):
         ...
 
 
-def put_file(store: ObjectStore, path: str, pieces: Sequence[bytes | memoryview]) -> None:
+def put_file(
+    store: ObjectStore | TakesPieces, path: str, pieces: Sequence[bytes | memoryview]
+) -> None:
     """Store an object made of these pieces, in order."""
     if isinstance(store, TakesPieces):
         store.put_pieces(path, pieces)
@@ -211,6 +215,48 @@ def link_object(store: ObjectStore, path: str, new_path: str) -> None:
         store.link(path, new_path)
     else:
         put_file(store, new_path, (store.get(path).payload,))
+
+
+@runtime_checkable
+class PutsTogether(Protocol):
+    """A store that makes many new objects durable at once."""
+
+    def put_new(self, files: Sequence[tuple[str, Sequence[bytes | memoryview]]]) -> None:
+        """Create objects that are made of pieces, under new names; raises AlreadyExists."""
+        ...
+
+
+class NewFiles:
+    """Files that are collected, and stored together; used by one thread at a time.
+
+    Takes the place of a store for a writer of new files. They are in the store after `store_all`.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._files: dict[str, Sequence[bytes | memoryview]] = {}
+        self._byte_count = 0
+
+    def put_pieces(self, path: str, pieces: Sequence[bytes | memoryview]) -> None:
+        """Take a file; stores those before it when they take much memory."""
+        self._files[path] = pieces
+        self._byte_count += sum(map(len, pieces))
+        if self._byte_count > _COLLECTED_BYTES_MAX:
+            self.store_all()
+
+    def delete(self, path: str) -> None:
+        """Remove a file, stored or not."""
+        if self._files.pop(path, None) is None:
+            self._store.delete(path)
+
+    def store_all(self) -> None:
+        """Store what was collected."""
+        files, self._files, self._byte_count = list(self._files.items()), {}, 0
+        if len(files) > 1 and isinstance(self._store, PutsTogether):
+            self._store.put_new(files)
+            return
+        for path, pieces in files:
+            put_file(self._store, path, pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
 from neve.sstable.remembered_deletes import RememberedDeletes, write_deletes
 from neve.storage.clock import IdSource
-from neve.storage.object_store import plain_location
+from neve.storage.object_store import NewFiles, plain_location
 from neve.storage.table_paths import join_path
 from neve.table.partitions import Partition
 from neve.table.table_context import TableParts
@@ -63,16 +63,18 @@ class FileWriters:
         segments: tuple[WalSegmentRef, ...] = (),
         file_bytes: int | None = None,
         keeps_lineage: bool = False,
+        together: NewFiles | None = None,
     ) -> DataFileWriter:
         """Start the data files of one partition and level.
 
         `sequences` are the lowest and the highest number that the live writer assigned to these
         rows, `segments` where it logged them, `file_bytes` a file size other than the table's. With
-        `keeps_lineage`, rows come with the columns of `neve.model.row_lineage`.
+        `keeps_lineage`, rows come with the columns of `neve.model.row_lineage`; `together` collects
+        the files of several writers.
         """
         parts = self._parts
         target = WriteTarget(
-            store=parts.objects,
+            store=parts.objects if together is None else together,
             paths=parts.paths,
             schema=schema,
             spec_id=spec_id,
@@ -93,6 +95,10 @@ class FileWriters:
             file_bytes_max=file_bytes or self._file_bytes,
             recorder=parts.recorder,
         )
+
+    def new_files(self) -> NewFiles:
+        """Return a collector of files, for `data_files`."""
+        return NewFiles(self._parts.objects)
 
     def vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         """Write whole vectors into one Puffin file; returns the place of each."""

@@ -13,8 +13,10 @@ A reader stays open while it is used; the most recently used of the others are k
 never changes, so there is one reader per path, whatever vector the file has in a Version.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from threading import Lock
@@ -34,12 +36,14 @@ from neve.model.data_file import DataFile, FileFormat, VectorRef
 from neve.model.row_rules import cutoff_at
 from neve.model.schema import TableSchema
 from neve.model.version import Version
-from neve.sstable.data_file_reader import DataFileReader
+from neve.observability.metrics import SSTABLE_INDEX_BYTES
+from neve.sstable.data_file_reader import DataFileReader, Wanted
 from neve.sstable.deletion_vector import VectorCache, bitmap_of, positions_in, superseded_rows
 from neve.sstable.index_file import IndexFiles
 from neve.sstable.parquet_groups import GroupCache
 from neve.sstable.remembered_deletes import RememberedDeletes, read_deletes
 from neve.storage.clock import IdSource
+from neve.storage.object_store import CountsRequests
 from neve.table.file_set import FileSet
 from neve.table.file_writers import FileWriters
 from neve.table.partitions import PartitionedKeys
@@ -54,6 +58,8 @@ from neve.table.row_order import (
 )
 from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
+
+logger = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 64 << 20
 FILE_BYTES_PROPERTY: Final = "write.target-file-size-bytes"
@@ -280,6 +286,47 @@ class TableFiles:
     def rebuild_indexes(self, files: Iterable[DataFile]) -> list[str]:
         """Write useless index files again; returns the paths of their data files."""
         return self._index_files.rebuild_useless(files, self.definitions.schema)
+
+    def index_once(self, version: Version, *, row_bytes_max: int | None) -> bool:
+        """Write one index file that reads of a Version's files lack; False when there is none.
+
+        Rows are added while all of them take at most `row_bytes_max`, by default as much as the
+        data files of the Version.
+        """
+        with self._lock:
+            readers = [each for each in self._readers.values() if each.file.path in version.files]
+        wanting = {each: each.wants for each in readers}
+        missing = [each for each, wanted in wanting.items() if wanted is Wanted.KEYS]
+        crowded = [each for each, wanted in wanting.items() if wanted is Wanted.ROWS]
+        if not missing and crowded:
+            if row_bytes_max is None:
+                row_bytes_max = sum(file.file_bytes for file in version.files.values())
+            left = row_bytes_max - self._index_files.row_bytes(version.files)
+            crowded = [each for each in crowded if each.row_bytes <= left]
+        for reader in (*missing, *crowded)[:1]:
+            schema = self.definitions.schema(reader.file.schema_id)
+            with_rows = not missing
+            size = self._index_files.rebuild(reader.file, schema, with_rows=with_rows)
+            self.parts.recorder.add(SSTABLE_INDEX_BYTES, size)
+            reader.open_index_again()
+            if with_rows:
+                self.groups.drop_file(reader.file.path)
+            logger.info("wrote index file=%s rows=%s bytes=%d", reader.file.path, with_rows, size)
+            return True
+        return False
+
+    def drop_indexes(self, paths: Iterable[str]) -> None:
+        """Delete the index files of data files that only older Versions have.
+
+        Readers of those keep what they have open, and build the others in memory. In a bucket they
+        stay until their data files are deleted: requests cost more than the space.
+        """
+        if isinstance(self.parts.objects, CountsRequests):
+            return
+        for path in paths:
+            if path.startswith("data/"):
+                with suppress(NeveError):
+                    self.parts.objects.delete(self.parts.paths.index_of(path))
 
     def forget(self, paths: Iterable[str]) -> None:
         """Close files that no Version in use reaches."""

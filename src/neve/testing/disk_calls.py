@@ -138,6 +138,11 @@ class HookedDisk:
         self._before_handle(CallKind.SYNC, handle)
         self._inner.sync(handle)
 
+    def sync_all(self, handles: Sequence[int]) -> None:
+        """Report and forward one after another."""
+        for handle in handles:
+            self.sync(handle)
+
     def close(self, handle: int) -> None:
         """Report, then forward."""
         self._before_handle(CallKind.CLOSE, handle)
@@ -173,6 +178,11 @@ class HookedDisk:
         """Report, then forward."""
         self.before(DiskCall(CallKind.SYNC_DIRECTORY, path))
         self._inner.sync_directory(path)
+
+    def sync_directories(self, paths: Sequence[str]) -> None:
+        """Report and forward one after another."""
+        for path in paths:
+            self.sync_directory(path)
 
     def lock(self, handle: int) -> bool:
         """Report, then forward."""

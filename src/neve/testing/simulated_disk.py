@@ -207,6 +207,11 @@ class SimulatedDisk:
             if not is_left_out:
                 file.sync()
 
+    def sync_all(self, handles: Sequence[int]) -> None:
+        """Make several files durable, one after another."""
+        for handle in handles:
+            self.sync(handle)
+
     def close(self, handle: int) -> None:
         """Close a handle and free its lock."""
         with self._called(CallKind.CLOSE, self._path(handle)):
@@ -269,6 +274,11 @@ class SimulatedDisk:
             while self._changes and not self._changes[0].awaiting:
                 for place, name, node in self._changes.pop(0).edits:
                     _edit(place.durable, name, node)
+
+    def sync_directories(self, paths: Sequence[str]) -> None:
+        """Make the entries of several directories durable, one after another."""
+        for path in paths:
+            self.sync_directory(path)
 
     def lock(self, handle: int) -> bool:
         """Take the lock of an open file, unless another handle has it."""

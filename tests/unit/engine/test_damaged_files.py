@@ -1,22 +1,24 @@
 """Files that are missing or damaged: typed errors that name them, never wrong rows."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 import neve
 from neve.catalog.lake import Lake
 from neve.errors import Corruption
-from tests.unit.engine.tables import a_catalog, a_table, rows
+from tests.unit.engine.tables import COLUMNS, a_catalog, a_table, rows
 
 OPTIONS = neve.TableOptions(background=False)
 
 
-@pytest.fixture
-def lake() -> Iterator[Lake]:
+@pytest.fixture(params=[0, 2], ids=["columnar", "dual"])
+def lake(request: pytest.FixtureRequest) -> Iterator[Lake]:
     """Yield a catalog whose table has a data file, its index, and a vector."""
     with a_catalog() as catalog:
-        table = a_table(catalog)
+        table = a_table(catalog, options=replace(OPTIONS, dual_levels=request.param))
         table.upsert(rows(0, 500, v=1))
         table.flush()
         table.upsert(rows(0, 50, v=2))
@@ -179,12 +181,14 @@ def test_an_index_file_is_made_anew(lake: Lake, change: Callable[[bytes], bytes]
         assert [read() for read in reads(table)] == RIGHT
 
 
-def test_indexes_that_changed_places_are_not_believed(lake: Lake) -> None:
+def test_the_index_of_another_file_is_not_believed(lake: Lake) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
-        first, second = paths_of(table, "index")
         objects = table._open.stored.objects
-        one, two = objects.get(first).payload, objects.get(second).payload
-        objects.put(first, two)
-        objects.put(second, one)
+        other = lake.create_table("a.other", pa.schema(dict(COLUMNS)), "id", options=OPTIONS)
+        other.upsert(rows(0, 100))
+        other.flush()
+        (foreign,) = (objects.get(path).payload for path in paths_of(other, "index"))
+        for path in paths_of(table, "index"):
+            objects.put(path, foreign)
 
         assert [read() for read in reads(table)] == RIGHT

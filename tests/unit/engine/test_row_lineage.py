@@ -186,7 +186,7 @@ def test_scans_reads_and_statistics_do_not_show_lineage(table: Table) -> None:
 
 def test_rows_in_the_index_of_a_young_file_do_not_have_lineage(tmp_path: Path) -> None:
     options = TableOptions(
-        background=False, level0_files=2, level0_files_slow=50, level0_files_max=60
+        background=False, level0_files=2, level0_files_slow=50, level0_files_max=60, dual_levels=2
     )
     table = a_table(neve.open(tmp_path), options=options)
     commit(table, 1, 3)

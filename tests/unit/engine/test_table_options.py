@@ -41,6 +41,7 @@ SHOWN = {
     "level_ratio": "test_level_ratio_decides_how_deep_rows_sink",
     "file_bytes": "test_file_bytes_decides_how_many_files_there_are",
     "dual_levels": "test_dual_levels_decides_which_files_keep_their_rows_ready",
+    "row_index_bytes": "test_row_index_bytes_bounds_the_rows_that_are_made_ready",
     "garbage_ratio": "test_garbage_ratio_decides_when_deleted_rows_are_rewritten",
     "compaction_bytes": "test_compaction_bytes_bounds_one_compaction",
     "compaction_threads": "test_compaction_threads_decides_how_many_plans_one_step_takes",
@@ -303,6 +304,23 @@ def test_dual_levels_decides_which_files_keep_their_rows_ready() -> None:
         return sum(info.size for info in objects.list(f"{paths.root}/index/"))
 
     assert index_bytes(2) > 10 * index_bytes(0)
+
+
+def test_row_index_bytes_bounds_the_rows_that_are_made_ready() -> None:
+    def index_bytes(row_index_bytes: int | None) -> int:
+        options = replace(BY_HAND, cache_bytes=1, row_index_bytes=row_index_bytes)
+        table = sunk(options, batches=2)
+        writer = table._open.engine.writer
+        for number in range(0, 800, 20):
+            table.get(number)
+        while writer.index_once():
+            pass
+        assert table.get(400) is not None
+        return table.stats().index_bytes
+
+    assert index_bytes(0) < 10_000 < index_bytes(1 << 20)
+    # None: as much as the data files have, which are compressed.
+    assert index_bytes(None) == index_bytes(0)
 
 
 def test_garbage_ratio_decides_when_deleted_rows_are_rewritten() -> None:

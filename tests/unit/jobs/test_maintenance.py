@@ -274,6 +274,9 @@ def test_a_file_that_nobody_announced_is_deleted_only_without_a_writer(bench: Be
 
 
 def test_indexes_are_made_again_here_too(bench: Bench) -> None:
+    for start in (1_000, 2_000, 3_000):
+        bench.table.upsert(rows(start, start + 100))
+        bench.table.flush()
     index = f"{bench.table._open.stored.paths.index}/"
     before = {info.path: bench.objects.get(info.path).payload for info in bench.objects.list(index)}
     for path in before:

@@ -106,7 +106,7 @@ def test_abort_deletes_all_that_was_stored() -> None:
 
 
 def test_abort_after_a_failed_write_deletes_the_file_whose_index_failed() -> None:
-    schema, rows = plain_rows(10)
+    schema, rows = plain_rows(100)
     files = Files(schema, store=StoreThatFails())
     writer = files.writer()
     writer.append(rows)
@@ -183,7 +183,18 @@ def test_facts_of_the_file_are_what_was_written() -> None:
     assert (written.file.sequence_min, written.file.sequence_max) == (5, 9)
     assert written.keys.to_pylist() == [files.encoder.encode([3 * i]) for i in range(10)]
     assert written.index.row_count == 10
-    assert files.store.size(index_path_of(written.file))
+
+
+@pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORMATS)
+def test_a_small_columnar_file_has_no_index_file(file_format: FileFormat) -> None:
+    def has_index_file(row_count: int) -> bool:
+        schema, rows = plain_rows(row_count)
+        files = Files(schema)
+        written = files.write_one(rows, file_format)
+        return index_path_of(written.file) in {info.path for info in files.store.list("")}
+
+    assert has_index_file(64) == (file_format is FileFormat.DUAL)
+    assert has_index_file(65)
 
 
 def test_what_was_written_is_counted() -> None:

@@ -616,6 +616,46 @@ def test_a_full_disk_refuses_to_preallocate_and_leaves_no_file() -> None:
     store.create("directory/log", preallocate_bytes=100).close()
 
 
+def test_many_new_objects_take_one_sync_of_each_directory() -> None:
+    store, disk, simulated = faulty_store()
+    files = [(f"data/p={n % 2}/{n}", (b"row ", str(n).encode())) for n in range(100)]
+    begun = len(disk.log)
+
+    store.put_new(files)
+
+    calls = disk.log[begun:]
+    assert sum(call.kind is CallKind.SYNC for call in calls) == 100
+    synced = [call.target for call in calls if call.kind is CallKind.SYNC_DIRECTORY]
+    assert synced.count("/lake/data") == 1
+    assert {synced.count(f"/lake/data/p={n}") for n in range(2)} == {1}
+    assert simulated.open_handles == 0
+    survivor = LocalStore("/lake", disk=simulated.after_power_cut())
+    assert {info.path for info in survivor.list("data/")} == {path for path, _ in files}
+    assert survivor.get("data/p=1/3").payload == b"row 3"
+
+
+def test_a_new_object_does_not_replace_another_one() -> None:
+    store, _, simulated = faulty_store()
+
+    with pytest.raises(AlreadyExists):
+        store.put_new([("directory/new", (b"1",)), ("directory/witness", (b"2",))])
+
+    assert store.get("directory/witness").payload != b"2"
+    assert not [name for name in names_on(simulated, "/lake/directory") if name.startswith(".tmp")]
+    assert simulated.open_handles == 0
+
+
+@pytest.mark.parametrize("kind", [CallKind.WRITE, CallKind.SYNC, CallKind.LINK])
+def test_new_objects_that_cannot_be_written_leave_no_temporary_file(kind: CallKind) -> None:
+    store, _, simulated = faulty_store(Failure(at=2, kind=kind, number=errno.ENOSPC))
+
+    with pytest.raises(Unavailable):
+        store.put_new([(f"directory/{n}", (b"1",)) for n in range(3)])
+
+    assert not [name for name in names_on(simulated, "/lake/directory") if name.startswith(".tmp")]
+    assert simulated.open_handles == 0
+
+
 def test_a_preallocated_file_reserves_its_space_as_it_is_used() -> None:
     store, disk, _ = faulty_store()
     file = store.create("directory/log", preallocate_bytes=1 << 20)

@@ -214,7 +214,7 @@ Observe: TypeAlias = Callable[[], Iterable[Observed]]
 
 @runtime_checkable
 class LabelledRecorder(Recorder, Protocol):
-    """A recorder that tells tables apart, and asks for numbers itself."""
+    """A recorder that distinguishes tables, and asks for numbers itself."""
 
     def labelled(self, labels: Mapping[str, str]) -> Recorder:
         """Return a recorder whose numbers have these labels."""

@@ -112,8 +112,8 @@ class HookedDisk:
         self._before_handle(CallKind.WRITE, handle, offset)
         return self._inner.write(handle, pieces, offset)
 
+    def write_durably(self, handle: int, piece: bytes, offset: int) -> int:
         """Write and sync, and report both: what comes between them is seen, too."""
-        """Write and sync, each of which is reported: what comes between them is seen, too."""
         written = self.write(handle, (piece,), offset)
         self.sync(handle)
         return written

@@ -18,6 +18,13 @@ GATE_SECONDS = float(
 )
 
 
+def count_of(*, gate: int, full: int) -> int:
+    """Return how often to repeat what is not boxed by time; boxed torture takes a fifth."""
+    if not TORTURE:
+        return gate
+    return full if GATE_SECONDS == float("inf") else max(gate, full // 5)
+
+
 @dataclass(slots=True)
 class Gate:
     """Counts cases of one figure of the scoreboard until its aim or its time is reached."""

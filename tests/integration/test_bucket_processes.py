@@ -23,7 +23,7 @@ from tests.crash.test_table_kills import (
     kill_once,
     rows_of,
 )
-from tests.gates import TORTURE, Gate
+from tests.gates import TORTURE, Gate, count_of
 
 pytestmark = pytest.mark.s3
 
@@ -154,7 +154,7 @@ def commit_batches(place: Place, process: int, commits: int) -> None:
 def test_processes_that_commit_side_by_side_lose_and_double_nothing(
     place: Place, scoreboard: Record, request: pytest.FixtureRequest
 ) -> None:
-    commits = 200 if TORTURE else 2
+    commits = count_of(gate=2, full=200)
     with place.opened() as lake, lake.table("a.b", options=BY_HAND) as table:
         before = table.version
         subprocess.run(

@@ -20,12 +20,12 @@ from neve.testing.s3_servers import MotoServer, S3Endpoint
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.conftest import Record
 from tests.crash.manifest_model import COUNTERS, Ledger, count
-from tests.gates import TORTURE, Gate
+from tests.gates import TORTURE, Gate, count_of
 
 pytestmark = pytest.mark.s3
 
 WRITERS: Final = 16 if TORTURE else 8
-COMMITS_EACH: Final = 200 if TORTURE else 25
+COMMITS_EACH: Final = count_of(gate=25, full=200)
 PREFIX: Final = "manifest/t"
 # Writers that never rest may keep one of them waiting for as long as the whole race takes.
 PATIENCE: Final = StoreOptions(commit_seconds=3_600) if TORTURE else StoreOptions()

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
-from tests.gates import TORTURE
+from tests.gates import TORTURE, count_of
 from tests.spark.bulk_tables import (
     DDL,
     NAME,
@@ -30,10 +30,10 @@ from tests.spark.killed_stream import APP_ID, EXIT_CODE, WAYS, run_stream
 
 ROWS = 100_000
 # Outside of torture, one driver dies before a commit here, and one after it in the feed below.
-KILLS = 20 if TORTURE else 1
-FILES = 25 if TORTURE else 5
-FEED_KILLS = 25 if TORTURE else 1
-FEED_EVENTS = 500_000 if TORTURE else 5_000
+KILLS = count_of(gate=1, full=20)
+FILES = KILLS + 5 if TORTURE else 5
+FEED_KILLS = count_of(gate=1, full=25)
+FEED_EVENTS = count_of(gate=5_000, full=500_000)
 ROOT = Path(__file__).parents[2]
 
 

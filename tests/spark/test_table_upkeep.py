@@ -17,10 +17,10 @@ from neve.jobs.run import BulkOutcome
 from neve.model.data_file import DataFile
 from neve.spark.maintenance import SparkExecutor
 from neve.spark.source_writer import stream_writer
-from tests.gates import TORTURE
+from tests.gates import count_of
 from tests.spark.bulk_tables import DDL, NAME, SCHEMA, clean_rows, current_version, make_table
 
-BATCHES = 500 if TORTURE else 60
+BATCHES = count_of(gate=60, full=500)
 TASKS = 3
 FILES_MAX = 20
 COLUMNS = StructType(

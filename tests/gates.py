@@ -22,7 +22,7 @@ def count_of(*, gate: int, full: int) -> int:
     """Return how often to repeat what is not boxed by time; boxed torture takes a fifth."""
     if not TORTURE:
         return gate
-    return full if GATE_SECONDS == float("inf") else max(gate, full // 5)
+    return full if float("inf") == GATE_SECONDS else max(gate, full // 5)
 
 
 @dataclass(slots=True)

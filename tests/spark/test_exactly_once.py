@@ -31,7 +31,7 @@ from tests.spark.killed_stream import APP_ID, EXIT_CODE, WAYS, run_stream
 ROWS = 100_000
 # Outside of torture, one driver dies before a commit here, and one after it in the feed below.
 KILLS = count_of(gate=1, full=20)
-FILES = KILLS + 5 if TORTURE else 5
+FILES = 25 if TORTURE else 5
 FEED_KILLS = count_of(gate=1, full=25)
 FEED_EVENTS = count_of(gate=5_000, full=500_000)
 ROOT = Path(__file__).parents[2]

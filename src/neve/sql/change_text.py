@@ -1,4 +1,4 @@
-"""The SELECTs behind INSERT, UPDATE, DELETE and MERGE, as text for any engine.
+"""The SELECTs of INSERT, UPDATE, DELETE and MERGE, as text for any engine.
 
 Each finds whole new rows of the changed table, and the keys of the old ones beside them. What may
 be said without looking at rows is checked here, so every engine refuses the same statements:

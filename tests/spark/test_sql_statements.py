@@ -1,6 +1,6 @@
 """`ns.sql` does what the embedded engine does with the same statements, through Spark's jobs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 import neve
 from neve import spark as ns
 from neve.errors import AlreadyExists, InvalidArgument, NeveError, NotFound
-from neve.spark import sql_changes
+from neve.spark import sql_changes, write_plan
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("amount", pa.float64()),
-    ]
-)
+TYPES: dict[str, pa.DataType] = {"id": pa.int64(), "city": pa.string(), "amount": pa.float64()}
+SCHEMA = pa.schema(TYPES)
 ROWS = [(1, "Rome", 1.0), (2, "Oslo", 2.0), (3, "Lima", 3.0), (4, None, 4.0)]
 CHANGES = [(2, "Bern", 20.0), (3, "Quito", 30.0), (9, "Cairo", 90.0)]
 CHANGED = [
@@ -74,7 +69,7 @@ MISTAKES = [
 ]
 
 
-def arrow(rows: list[tuple[int, str | None, float]]) -> pa.Table:
+def arrow(rows: Sequence[tuple[int, str | None, float]]) -> pa.Table:
     return pa.Table.from_pylist(
         [dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA
     )
@@ -274,7 +269,7 @@ def test_a_lake_that_is_only_read_refuses_changes(
 def test_a_change_is_decided_again_when_another_commit_was_first(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = sql_changes.change_plan
+    plan = write_plan.change_plan
     calls: list[object] = []
 
     def later(*arguments: Any, **options: Any) -> DataFrame:  # noqa: ANN401 - as it is called

@@ -123,8 +123,8 @@ def test_names_and_texts_are_quoted_as_the_engine_does(
 
 
 def text_of(dialect: Dialect) -> ChangeText:
-    columns = pa.schema([("id", pa.int64()), ("city", pa.string())])
-    schema = TableSchema.from_arrow(columns, primary_key=["id"])
+    columns: dict[str, pa.DataType] = {"id": pa.int64(), "city": pa.string()}
+    schema = TableSchema.from_arrow(pa.schema(columns), primary_key=["id"])
     types = {"id": "BIGINT", "city": "STRING"}
     return ChangeText(Target(table="lake.shop.orders", alias="o"), schema, types, dialect)
 

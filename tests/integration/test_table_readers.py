@@ -369,9 +369,9 @@ assert "pandas" not in sys.modules
 
 
 def test_the_first_reads_of_a_process_do_not_import_pandas(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    columns: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
     with neve.open(tmp_path) as lake:
-        table = lake.create_table("shop.orders", schema=schema, primary_key=["id"])
+        table = lake.create_table("shop.orders", schema=pa.schema(columns), primary_key=["id"])
         table.upsert([{"id": 4, "name": "four"}, {"id": 5, "name": "five"}])
         table.flush()
         table.put({"id": 5, "name": "5"})

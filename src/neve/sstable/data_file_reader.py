@@ -45,7 +45,7 @@ from neve.sstable.index_file import IndexFile, has_index, open_index
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
-from neve.sstable.row_gather import GatherSource, Part, gathered
+from neve.sstable.row_gather import Gather, GatherSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
 
@@ -53,8 +53,6 @@ Side: TypeAlias = Literal["left", "right"]
 
 # A range over groups of at most this many rows uses the group cache.
 _CACHED_RANGE_ROWS: Final = 131_072
-# Decoded groups that rows are taken from at once have about so many bytes at most.
-_GATHERED_BYTES_MAX: Final = 128 << 20
 # Rows are worth an index when each group was decoded so often: the cache is too small for them.
 _DECODED_TIMES: Final = 3
 
@@ -219,6 +217,10 @@ class DataFileReader:
         if not len(positions):
             return empty_rows(self._arrow_schema(names))
         return self._take(positions, names, self._whole_group)
+
+    def gather(self, positions: Positions, gather: Gather) -> None:
+        """Add the rows at these positions, which ascend, to those of other files."""
+        self._gather(positions, self._whole_group, gather)
 
     # Keys
 
@@ -520,24 +522,18 @@ class DataFileReader:
             back = np.empty(len(order), np.int64)
             back[order] = np.arange(len(order))
             return self._take(positions[order], names, group).take(position_array(back))
+        gather = Gather(self._arrow_schema(names))
+        self._gather(positions, group, gather)
+        return gather.result()
+
+    def _gather(
+        self, positions: Positions, group: Callable[[int], GatherSource], gather: Gather
+    ) -> None:
         starts = np.array(self._starts)
         ends = np.searchsorted(positions, starts)
-        schema = self._arrow_schema(names)
-        tables: list[pa.Table] = []
-        parts: list[Part] = []
-        held = 0
         # One iteration per group that holds one of the positions.
         for n in np.flatnonzero(ends[:-1] < ends[1:]).tolist():
-            source = group(n)
-            parts.append((source, positions[ends[n] : ends[n + 1]] - starts[n]))
-            held += source.byte_count if isinstance(source, CachedGroup) else 0
-            # The cache may be too small for all groups: then they are in memory only here.
-            if held > _GATHERED_BYTES_MAX:
-                tables.append(gathered(parts, schema))
-                parts, held = [], 0
-        if parts:
-            tables.append(gathered(parts, schema))
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+            gather.add(group(n), positions[ends[n] : ends[n + 1]] - starts[n])
 
     def _key_of(self, get: RowGetter, i: int, position: int) -> bytes:
         try:

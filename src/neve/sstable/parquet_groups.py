@@ -430,12 +430,11 @@ Part: TypeAlias = tuple[str, int, bool]
 class CachedGroup(GatherSource):
     """One decoded group, and the function that reads its rows, once made."""
 
-    __slots__ = ("byte_count", "read_row")
+    __slots__ = ("read_row",)
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        super().__init__(batch)
         # Slices of larger memory keep all of it alive.
-        self.byte_count: Final = batch.get_total_buffer_size()
+        super().__init__(batch, batch.get_total_buffer_size())
         self.read_row: Callable[[int], Row] | None = None
 
 

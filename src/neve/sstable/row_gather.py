@@ -40,6 +40,8 @@ _VIEWS: Final[dict[pa.DataType, pa.DataType]] = {
     pa.binary(): pa.binary_view(),
 }
 _ARRAY_BYTES_MAX: Final = (1 << 31) - 1
+# Decoded groups that rows are taken from at once have about so many bytes at most.
+_HELD_BYTES_MAX: Final = 128 << 20
 
 
 class _Column:
@@ -69,10 +71,12 @@ _ColumnPart: TypeAlias = tuple[_Column, Places]
 class GatherSource:
     """A batch that rows are taken from; safe for many threads: what is made twice is the same."""
 
-    __slots__ = ("_columns", "batch")
+    __slots__ = ("_columns", "batch", "byte_count")
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, byte_count: int = 0) -> None:
+        """Take a batch that holds so many bytes of memory; none when it is mapped."""
         self.batch: Final = batch
+        self.byte_count: Final = byte_count
         self._columns: dict[str, _Column] = {}
 
     def column(self, name: str, width: int) -> _Column:
@@ -83,11 +87,38 @@ class GatherSource:
         return found
 
 
+class Gather:
+    """Rows of one schema that are taken from batches of one file or of several."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._parts: list[Part] = []
+        self._tables: list[pa.Table] = []
+        self._held = 0
+
+    def add(self, source: GatherSource, places: Places) -> None:
+        """Take some rows of a batch, after all rows before."""
+        self._parts.append((source, places))
+        self._held += source.byte_count
+        # The cache may be too small for all groups: then they are in memory only here.
+        if self._held > _HELD_BYTES_MAX:
+            self._tables.append(gathered(self._parts, self._schema))
+            self._parts, self._held = [], 0
+
+    def result(self) -> pa.Table:
+        """Return the rows in the order in which they were added."""
+        if self._parts or not self._tables:
+            self._tables.append(gathered(self._parts, self._schema))
+            self._parts = []
+        return self._tables[0] if len(self._tables) == 1 else pa.concat_tables(self._tables)
+
+
 def gathered(parts: Sequence[Part], schema: pa.Schema) -> pa.Table:
-    """Return the rows of all parts, at least one, with the columns of a schema, in their order."""
+    """Return the rows of all parts with the columns of a schema, in their order."""
     if len(parts) <= _FEW:
         return pa.Table.from_batches(
-            [source.batch.select(schema.names).take(position_array(at)) for source, at in parts]
+            [source.batch.select(schema.names).take(position_array(at)) for source, at in parts],
+            schema,
         )
     return pa.table([_gathered_column(parts, field) for field in schema], schema=schema)
 

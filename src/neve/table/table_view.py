@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import KeyHashes, Words
 from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
@@ -29,7 +30,8 @@ from neve.model.arrow_buffers import flag_array, position_array
 from neve.model.row_rules import Cutoff, cutoff_at
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.sstable.row_cells import RowCells
-from neve.table.file_set import FileSet
+from neve.sstable.row_gather import Gather
+from neve.table.file_set import FileProbe, FileSet
 from neve.table.partial_merge import Places, merged_on, merged_row
 from neve.table.table_context import TableContext
 
@@ -242,9 +244,16 @@ class TableView:
         if not is_exact or self.files.is_divided:
             keys = keys.take(position_array(order))
         open_places = np.ones(len(places), np.bool_)
+        schema = self.context.schema
+        # Rows of all files that have the table's columns are taken together.
+        together = Gather(pa.schema([schema.arrow_schema.field(name) for name in search.names]))
+        found: list[Places] = []
         for probe, wanted in self.files.searches(keys, bounds=bounds):
             # A key has one live row: found keys are not searched again.
-            asked = _still_open(wanted, open_places)
+            within = _within(words, probe, self.context.words) if is_exact else None
+            asked = _still_open(wanted, open_places, within)
+            if asked is not None and not len(asked):
+                continue
             if asked is None:
                 hits, positions = probe.reader.find_many(keys, words)
             else:
@@ -262,9 +271,15 @@ class TableView:
                 if not is_exact:
                     by_position = np.argsort(positions)
                     hits, positions = hits[by_position], positions[by_position]
+                if probe.file.schema_id == schema.schema_id and search.names:
+                    probe.reader.gather(positions, together)
+                    found.append(places[hits])
+                    continue
                 mapping = self.context.mapping_from(probe.file.schema_id)
                 rows = probe.reader.take(positions, mapping.source_names(search.names))
                 search.add(mapping.table(rows, search.names), places[hits])
+        if found:
+            search.add(together.result(), np.concatenate(found))
 
     def _row_of_batch(self, memtable: Memtable, found: BatchRow) -> Row:
         batch = found.batch
@@ -339,8 +354,24 @@ class _Search:
         return pa.concat_tables(self._tables), np.concatenate(self._found)
 
 
-def _still_open(wanted: Places | None, open_places: npt.NDArray[np.bool_]) -> Places | None:
-    """Return the wanted places where nothing was found yet; None for all of them."""
+def _within(words: Words, probe: FileProbe, hashes: KeyHashes) -> slice:
+    """Return the places of the words, which are exact and ascend, between the bounds of a file."""
+    bounds = np.array([hashes.word(probe.key_min), hashes.word(probe.key_max)], np.uint64)
+    return slice(
+        int(words.searchsorted(bounds[0])), int(words.searchsorted(bounds[1], side="right"))
+    )
+
+
+def _still_open(
+    wanted: Places | None, open_places: npt.NDArray[np.bool_], within: slice | None
+) -> Places | None:
+    """Return the wanted places where nothing was found yet; None for all of them.
+
+    Only those within a slice, where one is given: then wanted ones are looked up as they are.
+    """
     if wanted is not None:
         return wanted[open_places[wanted]]
-    return None if open_places.all() else np.flatnonzero(open_places)
+    if within is None or within == slice(0, len(open_places)):
+        return None if open_places.all() else np.flatnonzero(open_places)
+    first: int = within.start
+    return np.flatnonzero(open_places[within]) + first

@@ -216,7 +216,7 @@ class WriteAheadLog:
         does it. Raises as `append`.
         """
         queue = self._queue
-        if self._is_grouping:
+        if self._is_grouping or queue.is_led:
             return 0
         row = key, value, schema_version
         if not self._waits:

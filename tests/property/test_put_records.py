@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 from random import Random
-from uuid import UUID
 
 import pytest
 
 from neve.errors import NeveError
 from neve.model.write_batch import Change, DeleteRow, PutRow, WriteBatch
-from neve.storage.clock import SystemIds
 from neve.storage.memory_store import MemoryStore
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_changes, encode_put
 from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
 from neve.wal.put_records import PutRun
@@ -137,13 +136,15 @@ def test_a_put_in_one_step_makes_the_bytes_of_an_append(sync: SyncPolicy) -> Non
         rng = Random(seed)
         options = LogOptions(sync=sync, segment_bytes=1 << 16, preallocate=rng.random() < 0.5)
         stores = MemoryStore(), MemoryStore()
-        logs = [same_log(store, options) for store in stores]
+        clock = SimulatedClock()
+        logs = [same_log(store, options, clock) for store in stores]
         shown: tuple[list[Row], list[Row]] = ([], [])
         taken = 0
         for _ in range(rng.randrange(300)):
             key = rng.randbytes(rng.choice((0, 8, 8, 8, 127, 128)))
             value = rng.randbytes(rng.choice(LENGTHS) if rng.random() < 0.1 else rng.randrange(300))
             version = rng.choice(VERSIONS) if rng.random() < 0.2 else 0
+            clock.advance(rng.choice((0.001, 0.001, 1.0)))
             changes = encode_put(key, value, version)
             row = PutRow(key, value)
             logs[0].append(changes, lambda at: shown[0].append((at, row, version)))  # noqa: B023
@@ -170,21 +171,11 @@ def test_a_put_in_one_step_makes_the_bytes_of_an_append(sync: SyncPolicy) -> Non
         ]
 
 
-class SameIds(SystemIds):
-    """Ids that are drawn from a seed."""
-
-    def __init__(self) -> None:
-        self._rng = Random(1)
-
-    def uuid(self) -> UUID:
-        return UUID(int=self._rng.getrandbits(128))
-
-
-def same_log(store: MemoryStore, options: LogOptions) -> WriteAheadLog:
+def same_log(store: MemoryStore, options: LogOptions, clock: SimulatedClock) -> WriteAheadLog:
     return WriteAheadLog(
         LogPlace(logs=store, log_path=log_path),
         next_log_number=1,
         next_sequence=1,
         options=options,
-        tools=LogTools(ids=SameIds()),
+        tools=LogTools(clock=clock, ids=SeededIds(1)),
     )

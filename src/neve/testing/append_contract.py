@@ -16,6 +16,7 @@ and failing disks are tested with a simulated disk.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import pytest
@@ -28,7 +29,13 @@ from neve.errors import (
     LimitExceeded,
     NotFound,
 )
-from neve.storage.object_store import AppendFile, AppendFiles, LockHandle, ObjectStore
+from neve.storage.object_store import (
+    AppendFile,
+    AppendFiles,
+    AppendsDurably,
+    LockHandle,
+    ObjectStore,
+)
 
 Files = tuple[AppendFiles, ObjectStore]
 
@@ -107,6 +114,20 @@ class AppendFilesContract:
         file.append([b"unsynced"])
 
         assert store.get_range("log", start=2, length=4) == b"sync"
+        file.close()
+
+    def test_a_durable_append_comes_behind_the_others(self, files: Files) -> None:
+        appending, store = files
+        file = appending.create("log")
+        if isinstance(file, AppendsDurably):
+            file.append([b"one"])
+            file.sync()
+            file.append_durably(b"two")
+            file.append_durably(b"")
+            file.append([b"three"])
+
+            assert file.position == len(b"onetwothree")
+            assert store.get("log").payload == b"onetwothree"
         file.close()
 
     def test_thousands_of_pieces_are_one_append(self, files: Files) -> None:
@@ -251,6 +272,8 @@ class AppendFilesContract:
             file.sync,
             file.truncate_to_position,
         ]
+        if isinstance(file, AppendsDurably):
+            calls.append(partial(file.append_durably, b"x"))
         for call in calls:
             with pytest.raises(Closed):
                 call()

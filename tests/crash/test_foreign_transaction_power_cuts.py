@@ -152,3 +152,17 @@ def test_no_power_cut_commits_a_part_of_a_transaction(
     gate.violations = len(found)
     scoreboard(gate.line())
     assert found == []
+
+
+def test_a_lake_that_forgets_decided_transactions_would_be_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(foreign_transaction, "read_snapshot", read_given)
+    whole = fresh_disk()
+    assert run(whole)
+    changing = [n for n, call in enumerate(whole.log, start=1) if call.kind in CHANGES]
+    monkeypatch.setattr(ForeignTransactions, "finish", lambda _self: None)
+
+    # The first table's commit is about two thirds on the way.
+    middle = changing[len(changing) // 2 : len(changing) * 4 // 5 : 7]
+    assert any(violations_after(cut, seed) for seed, cut in enumerate(middle))

@@ -1,7 +1,7 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
-    python -m benchmarks.run [--suite log|iceberg|sql|table|history|bucket|spark] [--only NAME]...
-                             [--rounds N] [--quick] [--growth] [--out DIR]
+    python -m benchmarks.run [--suite log|iceberg|sql|files|table|history|bucket|spark]
+                             [--only NAME]... [--rounds N] [--quick] [--growth] [--out DIR]
 
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
 or a quick one prints its numbers, and writes files only where --out says: it must not replace a
@@ -34,6 +34,7 @@ from benchmarks.bucket_suite import (
     bucket_session,
 )
 from benchmarks.environment import describe_environment, load_averages
+from benchmarks.files_suite import FILES_WORKLOADS
 from benchmarks.harness import (
     FULL,
     QUICK,
@@ -97,6 +98,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "log": tuple(WORKLOADS),
     "iceberg": tuple(ICEBERG_WORKLOADS),
     "sql": tuple(SQL_WORKLOADS),
+    "files": tuple(FILES_WORKLOADS),
     "table": tuple(TABLE_WORKLOADS),
     "history": tuple(HISTORY_WORKLOADS),
     "bucket": tuple(BUCKET_WORKLOADS),
@@ -222,7 +224,12 @@ def _builders(
     suite: str, ending: ExitStack, *, quick: bool, growth: bool
 ) -> Mapping[str, BuildHere]:
     """Return what makes each workload in a directory; what they share ends with the stack."""
-    plain = {"log": WORKLOADS, "iceberg": ICEBERG_WORKLOADS, "sql": SQL_WORKLOADS}.get(suite)
+    plain = {
+        "log": WORKLOADS,
+        "iceberg": ICEBERG_WORKLOADS,
+        "sql": SQL_WORKLOADS,
+        "files": FILES_WORKLOADS,
+    }.get(suite)
     if plain is not None:
         scale = QUICK if quick else FULL
         return {name: partial(build, scale) for name, build in plain.items()}

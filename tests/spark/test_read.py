@@ -114,6 +114,18 @@ def test_updates_deletes_and_compaction_read_as_the_scan_does(
     assert rows_of(marked) == rows
 
 
+def test_many_files_are_read_once_each(spark: SparkSession, lake: neve.Catalog) -> None:
+    schema = {"id": "long!", "part": "long!"}
+    table = lake.create_table("a.b", schema, ["id"], partition_by=["part"], options=QUIET)
+    table.upsert([{"id": key, "part": key % 40} for key in range(80)])
+    table.flush()
+
+    found = ns.read(spark, lake.location, "a.b")
+
+    assert len(found.inputFiles()) == 40
+    assert sorted(row["id"] for row in found.collect()) == [*range(80)]
+
+
 def test_marked_files_of_one_size_are_told_apart(spark: SparkSession, lake: neve.Catalog) -> None:
     plain = {"write.parquet.compression-codec": "none"}
     orders = lake.create_table(

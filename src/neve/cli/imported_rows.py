@@ -42,7 +42,7 @@ import pyarrow.csv as pcsv
 from neve.cli.command_wording import command_words
 from neve.cli.json_rows import JsonFileRows, codec_of
 from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows, nth_left
-from neve.cli.value_forms import text_reader
+from neve.cli.value_forms import MOMENTS, cast_moments, text_reader
 from neve.errors import (
     InvalidArgument,
     LimitExceeded,
@@ -64,7 +64,6 @@ _HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a header
 _BLOCK_BYTES: Final = 16 << 20
 _HEAD_BYTES: Final = 1 << 16
 _COLUMNS_MIN_MAX: Final = 10_000
-_CELL_BY_CELL: Final = NESTED_KINDS | {TypeKind.TIME}
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _DELIMITERS: Final = (",", ";", "\t", "|")
 # Arrow counts the header as row 1, and does not count empty lines.
@@ -362,7 +361,7 @@ def _lines_of_rows(stream: BinaryIO, delimiter: str, rows: frozenset[int]) -> di
 def _column(texts: ArrowArray, arrow_type: pa.DataType) -> ArrowArray:
     """Convert a column of cells at once; raises ValueError or ArrowException if it cannot."""
     kind = kind_of(arrow_type)
-    if kind in _CELL_BY_CELL:
+    if kind in NESTED_KINDS:
         raise ValueError(f"cells of {kind} are converted one by one")
     if kind in {TypeKind.BINARY, TypeKind.FIXED}:
         contents = [None if each is None else bytes.fromhex(each) for each in _texts(texts)]
@@ -370,10 +369,39 @@ def _column(texts: ArrowArray, arrow_type: pa.DataType) -> ArrowArray:
     if isinstance(arrow_type, pa.UuidType):
         uuids = [None if each is None else UUID(each).bytes for each in _texts(texts)]
         return pa.ExtensionArray.from_storage(arrow_type, pa.array(uuids, pa.binary(16)))
-    converted = cast("ArrowArray", pc.cast(texts, arrow_type))
-    if kind in _FLOATS and pc.any(pc.is_inf(converted)).as_py():
-        raise ValueError("a number may be too large for the column")
-    return converted
+    if kind in MOMENTS:
+        return cast_moments(texts, arrow_type)
+    if kind in _FLOATS:
+        return _floats(texts, arrow_type)
+    if isinstance(arrow_type, pa.Decimal128Type):
+        # Arrow moves the point without a check: 76 digits hold whatever it makes of 38.
+        texts = texts.cast(pa.decimal256(arrow_type.precision, arrow_type.scale))
+    elif kind is TypeKind.BOOLEAN:
+        _check_all(pc.is_in(pc.utf8_lower(texts), pa.array(["true", "false"])), texts)
+    elif kind is not TypeKind.STRING:
+        # Arrow reads 0x1F as 31.
+        _check_all(pc.invert(pc.match_substring(texts, "x", ignore_case=True)), texts)
+    return cast("ArrowArray", pc.cast(texts, arrow_type))
+
+
+def _floats(texts: ArrowArray, arrow_type: pa.DataType) -> ArrowArray:
+    doubles = texts.cast(pa.float64())
+    converted = doubles.cast(arrow_type, safe=False)
+    named = pc.is_in(texts, pa.array(["NaN", "Infinity", "-Infinity"]))
+    _check_all(pc.or_(pc.is_finite(converted), named), texts)
+    # A whole number has no sign at zero.
+    is_zero = pc.and_(
+        pc.equal(doubles, pa.scalar(0.0)), pc.match_substring_regex(texts, "^-[^.eE]*$")
+    )
+    _check_all(pc.invert(is_zero), texts)
+    return cast("ArrowArray", converted)
+
+
+def _check_all(is_good: object, texts: ArrowArray) -> None:
+    """Raise ValueError unless all cells that are not NULL are good."""
+    good = cast("pa.BooleanArray", is_good)
+    if pc.any(pc.and_(pc.invert(good), texts.is_valid())).as_py():
+        raise ValueError("a cell has another form")
 
 
 def _texts(texts: ArrowArray) -> list[str | None]:

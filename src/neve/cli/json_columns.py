@@ -25,32 +25,20 @@ from typing import BinaryIO, Final, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pjson
 
-from neve.cli.value_forms import json_reader
+from neve.cli.value_forms import MOMENTS, cast_moments, json_reader
 from neve.errors import NeveError
 from neve.model.array_fit import fit_column
 from neve.model.arrow_types import ArrowField, TypeKind, child_fields, kind_of
 from neve.model.exact_columns import exact_column
-from neve.model.scalar_values import PYTHON_MICROSECONDS, Unfit
+from neve.model.scalar_values import Unfit
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_view import ArrowArray
 
 _PLAIN: Final = frozenset({TypeKind.BOOLEAN, TypeKind.INT, TypeKind.LONG, TypeKind.STRING})
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
-_CAST: Final = frozenset(
-    {
-        TypeKind.DATE,
-        TypeKind.TIME,
-        TypeKind.TIMESTAMP,
-        TypeKind.TIMESTAMPTZ,
-        TypeKind.TIMESTAMP_NS,
-        TypeKind.TIMESTAMPTZ_NS,
-    }
-)
 _SPACE: Final = methodcaller("strip", b" \t\r\n")
-_DAY_MICROSECONDS: Final = 86_400_000_000
 _BLOCK_BYTES_MIN: Final = 1 << 10
 
 
@@ -152,8 +140,8 @@ def _converted(array: ArrowArray, column: Column) -> ArrowArray:
     kind = kind_of(column.type)
     if kind in _PLAIN:
         return array
-    if kind in _CAST:
-        return _within_range(cast("ArrowArray", pc.cast(array, column.type)), kind)
+    if kind in MOMENTS:
+        return cast_moments(array, column.type)
     if kind in {TypeKind.UUID, TypeKind.BINARY, TypeKind.FIXED}:
         read = json_reader(column.type)
         texts = cast("list[str | None]", array.to_pylist())
@@ -185,18 +173,3 @@ def _check_numbers(array: ArrowArray, *, is_rounded: bool = False) -> None:
             raise _Unlike
         if not is_rounded and np.signbit(numbers[numbers == 0]).any():
             raise _Unlike
-
-
-def _within_range(array: ArrowArray, kind: TypeKind) -> ArrowArray:
-    """Refuse what Python's classes cannot hold: the other way knows other forms for it."""
-    if kind in {TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS, TypeKind.TIME}:
-        return array
-    first, last = PYTHON_MICROSECONDS
-    numbers = array.view(pa.int32() if kind is TypeKind.DATE else pa.int64())
-    if kind is TypeKind.DATE:
-        first, last = first // _DAY_MICROSECONDS, last // _DAY_MICROSECONDS
-    ends = cast("dict[str, int | None]", pc.min_max(numbers).as_py())
-    low, high = ends["min"], ends["max"]
-    if low is not None and high is not None and not first <= low <= high <= last:
-        raise _Unlike
-    return array

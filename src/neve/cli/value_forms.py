@@ -33,6 +33,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final, NoReturn, TypeAlias, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
 from neve.inspect.shown_text import Json
@@ -48,7 +49,7 @@ from neve.model.arrow_types import (
 from neve.model.display import shown
 from neve.model.plain_values import stored_array, to_plain
 from neve.model.row_values import storage_type
-from neve.model.scalar_values import FromRaw, Raw, Unfit, scalar_form
+from neve.model.scalar_values import PYTHON_MICROSECONDS, FromRaw, Raw, Unfit, scalar_form
 from neve.model.schema_json import default_to_json
 from neve.model.schema_view import ArrowArray
 
@@ -66,6 +67,11 @@ _LIKE: Final = {
 }
 # Python lacks dates and times of far years: rows take the stored numbers.
 _COUNTED: Final = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIMESTAMPTZ})
+MOMENTS: Final = frozenset(
+    {*_COUNTED, TypeKind.TIME, TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS}
+)
+"""Kinds of dates and times."""
+_DAY_MICROSECONDS: Final = 86_400_000_000
 _NO_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NANOSECONDS: Final = re.compile(r"[.,][0-9]{7}")
 _FLAGS: Final = {"true": True, "false": False}
@@ -374,6 +380,22 @@ def _json_of(text: str) -> object:
         return parse_json(text)
     except ValueError as error:
         raise Unfit(f"expected JSON, got {shown(text)}: {error}") from None
+
+
+def cast_moments(texts: ArrowArray, arrow_type: pa.DataType) -> ArrowArray:
+    """Convert dates and times at once; raises ArrowException or Unfit if one needs another way."""
+    moments = cast("ArrowArray", texts.cast(arrow_type))
+    kind = kind_of(arrow_type)
+    if kind in _COUNTED:
+        first, last = PYTHON_MICROSECONDS
+        numbers = moments.view(pa.int32() if kind is TypeKind.DATE else pa.int64())
+        if kind is TypeKind.DATE:
+            first, last = first // _DAY_MICROSECONDS, last // _DAY_MICROSECONDS
+        ends = cast("dict[str, int | None]", pc.min_max(numbers).as_py())
+        low, high = ends["min"], ends["max"]
+        if low is not None and high is not None and not first <= low <= high <= last:
+            raise Unfit("a year that Python's classes do not have")
+    return moments
 
 
 # To JSON

@@ -57,7 +57,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -589,7 +589,7 @@ class _GroupScan:
             .option("__globPaths__", "false")
         )
         try:
-            return reader.parquet(*paths)
+            return _parquet(self._session, reader, paths)
         except Exception as error:
             # Leased files of a directory exist. A bucket depends on Java's classes and rights.
             if not is_bucket(paths[0]):
@@ -609,6 +609,18 @@ class _GroupScan:
                 for column, stored in self._columns
             )
         )
+
+
+def _parquet(session: SparkSession, reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
+    """Scan files; many paths go to Java as one text, because each call takes a tenth of a ms."""
+    java = getattr(session, "_jvm", None)  # Spark Connect has none, and sends a list as it is
+    if java is None or len(paths) <= _FEW_FILES:
+        return reader.parquet(*paths)
+    # No location has a control character.
+    lines = java.java.util.regex.Pattern.compile("\n").splitAsStream("\n".join(paths))
+    listed = lines.collect(java.java.util.stream.Collectors.toList())
+    given = java.org.apache.spark.api.python.PythonUtils.toSeq(listed)
+    return DataFrame(reader._jreader.parquet(given), session)  # noqa: SLF001 - no other way in
 
 
 def _first_line(error: Exception) -> str:

@@ -274,15 +274,6 @@ def test_tables_are_listed_with_their_sizes(catalog: Lake, lake: str) -> None:
     }
 
 
-def test_changes_that_are_not_flushed_are_counted_wherever_rows_are() -> None:
-    lake = RowsLake().orders((1, "ada", None), (2, "bob", None))
-
-    assert lake.ok("tables") == (
-        "shop.orders  version 1 · 0 rows · 0 files · 0 bytes · 2 changes not flushed\n"
-    )
-    assert lake.json("tables")["tables"][0]["unflushed_changes"] == 2
-
-
 def test_the_bytes_of_indexes_are_listed() -> None:
     lake = RowsLake().orders()
     lake.flushes([[{"id": number, "customer": "ada", "amount": None} for number in range(100)]])
@@ -293,6 +284,15 @@ def test_the_bytes_of_indexes_are_listed() -> None:
     assert " · 992 bytes of index\n" in lake.ok("tables")
     assert "992 bytes, made again when missing" in lake.ok("describe", "shop.orders")
     assert lake.json("describe", "shop.orders")["index_bytes"] == index_bytes
+
+
+def test_changes_that_are_not_flushed_are_counted_wherever_rows_are() -> None:
+    lake = RowsLake().orders((1, "ada", None), (2, "bob", None))
+
+    assert lake.ok("tables") == (
+        "shop.orders  version 1 · 0 rows · 0 files · 0 bytes · 2 changes not flushed\n"
+    )
+    assert lake.json("tables")["tables"][0]["unflushed_changes"] == 2
     assert lake.ok("scan", "shop.orders").splitlines()[-1] == (
         "2 rows · version 1 · 2 changes not flushed"
     )

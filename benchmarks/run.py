@@ -52,6 +52,7 @@ from benchmarks.log_replay import build_replay_batches, build_replay_rows
 from benchmarks.log_sync import build_append_synced
 from benchmarks.manifest_commits import build_manifest_commits, build_manifest_commits_s3
 from benchmarks.manifest_growth import build_manifest_growth, build_manifest_open
+from benchmarks.many_tables import build_flush_partitions, build_list_tables
 from benchmarks.merge_growth import build_merge_growth
 from benchmarks.peer_environment import PEERS, PYPAIMON, PeerEnvironment
 from benchmarks.report import terminal_table, write_report
@@ -84,6 +85,8 @@ WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "replay_batches": build_replay_batches,
     "encode_keys": build_encode_keys,
     "merge_growth": build_merge_growth,
+    "flush_partitions": build_flush_partitions,
+    "list_tables": build_list_tables,
     "start_up": build_start_up,
     "manifest_commits": build_manifest_commits,
     "manifest_commits_s3": build_manifest_commits_s3,

@@ -63,7 +63,8 @@ def _turn_a_byte(path: Path) -> None:
 def test_a_sound_table_is_reported_with_everything_that_was_read(table: neve.Table) -> None:
     report = table.verify(independent=True)
     assert report.is_sound
-    assert report.checked["index files"] == report.file_count == 2
+    assert report.checked["index files"] == 1, "the other file is too small to have one"
+    assert report.file_count == 2
     assert report.checked["logs"] >= 1
     assert report.checked["logged rows"] == 1
     assert report.checked["published snapshots"] == 2
@@ -159,7 +160,7 @@ def test_a_damaged_index_file_is_reported(folder: Path, table: neve.Table) -> No
 def test_a_missing_index_file_is_said_to_be_unseen(folder: Path, table: neve.Table) -> None:
     _one(folder, "index/*.index").unlink()
     report = table.verify()
-    assert report.checked["index files"] == 1
+    assert report.checked["index files"] == 0
     assert any("index file" in each for each in report.unseen)
 
 

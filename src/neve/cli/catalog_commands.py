@@ -317,7 +317,8 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
     words = [counted(count, noun) for count, noun in counts if isinstance(count, int)]
     index_bytes = overview["index_bytes"]
     assert isinstance(index_bytes, int), "a count"
-    words.append(f"{counted(index_bytes, 'byte')} of index")
+    if index_bytes:
+        words.append(f"{counted(index_bytes, 'byte')} of index")
     unflushed = overview["unflushed_changes"]
     assert unflushed is None or isinstance(unflushed, int), "a count, or unknown"
     words[-1] += unflushed_words(unflushed)

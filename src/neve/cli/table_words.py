@@ -326,7 +326,11 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
     facts = {
         "files": f"{counted(stats.file_bytes, 'byte')}{f', {levels}' if levels else ''}, "
         f"{counted(stats.deleted_count, 'row')} marked as deleted",
-        "index": f"{counted(stats.index_bytes, 'byte')}, made again when missing",
+        **(
+            {"index": f"{counted(stats.index_bytes, 'byte')}, made again when missing"}
+            if stats.index_bytes
+            else {}
+        ),
         "log": "cannot be read: `neve scan` reports why"
         if unflushed is None
         else f"{counted(unflushed, 'change')} not flushed yet",

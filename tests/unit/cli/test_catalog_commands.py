@@ -267,10 +267,23 @@ def test_tables_are_listed_with_their_sizes(catalog: Lake, lake: str) -> None:
                 "rows": 10,
                 "files": 1,
                 "bytes": 1_000,
+                "index_bytes": 0,
                 "unflushed_changes": 0,
             }
         ]
     }
+
+
+def test_the_bytes_of_indexes_are_listed() -> None:
+    lake = RowsLake().orders()
+    lake.flushes([[{"id": number, "customer": "ada", "amount": None} for number in range(100)]])
+
+    index_bytes = lake.json("tables")["tables"][0]["index_bytes"]
+
+    assert index_bytes == 192 + 100 * 8
+    assert " · 992 bytes of index\n" in lake.ok("tables")
+    assert "992 bytes, made again when missing" in lake.ok("describe", "shop.orders")
+    assert lake.json("describe", "shop.orders")["index_bytes"] == index_bytes
 
 
 def test_changes_that_are_not_flushed_are_counted_wherever_rows_are() -> None:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import duckdb
@@ -211,3 +211,82 @@ def test_the_greatest_rows_are_those_of_duckdb(
             wanted = copy.execute(text.format("copied")).fetchall()
 
             assert lake.sql(text.format("a.b")).fetchall() == wanted
+
+
+KEY_LITERALS: Final = [
+    "7", "-7", "007", "2147483647", "2147483648", "-2147483648", "99999999999999999999", "7.0",
+    "7e0", "'7'", "null", "true", "7::bigint", "(7)", "?", "$1", "$key",
+]  # fmt: skip
+TEXT_LITERALS: Final = [
+    "'a'", "''", "'it''s'", "'é'", "'A'", "'a '", "'zz'", "7", "null", "'a'::varchar", "?", "$2",
+    "$text", "E'a'", "'a\\n'",
+]  # fmt: skip
+PARAMETERS: Final = [7, -7, 2**31, 2**70, 7.0, True, None, "7", "a", "it's", "é", b"a", "a\0b"]
+COLUMN_LISTS: Final = [
+    "*", "k, s", "S", "f, f", '"k"', "flag, dec, d, ts, tz, f, b", "k as x", "distinct", "u", "l",
+    "nothing", "rowid", '"order"', "order", "k, *", "count(*)", "st", "fixed", "t", "ns",
+]  # fmt: skip
+
+
+def key_text(made: random.Random) -> str:
+    key, text = made.choice(KEY_LITERALS), made.choice(TEXT_LITERALS)
+    if made.random() < 0.3:
+        key, text = made.choice(["7", "-7"]), made.choice(["'a'", "'it''s'"])
+    parts = [f"k = {key}", f"s = {text}"]
+    if made.random() < 0.2:
+        parts.append(made.choice(["k = 7", "f > 0", "K = -7", "true"]))
+    made.shuffle(parts)
+    if made.random() < 0.1:
+        parts.pop()
+    ending = made.choice(["", "", ";", " limit 1", " limit 0", " order by k", " -- and f > 0"])
+    word = made.choice(["and", "AND", "and", "or"])
+    table = made.choice(["a.keyed", "a.keyed", "A.Keyed", '"a"."keyed"', "keyed"])
+    columns = made.choice(COLUMN_LISTS[: made.choice([2, len(COLUMN_LISTS)])])
+    return f"select {columns} from {table} where {f' {word} '.join(parts)}{ending}"
+
+
+def key_params(made: random.Random, text: str) -> object:
+    if "$key" in text or "$text" in text:
+        return {name: made.choice(PARAMETERS) for name in ("key", "text") if f"${name}" in text}
+    return [made.choice(PARAMETERS) for _ in range(text.count("?") + text.count("$"))] or None
+
+
+def test_queries_for_one_key_answer_what_duckdb_answers(
+    lake: neve.Lake, scoreboard: Record
+) -> None:
+    gate = Gate("R41 queries for a key: other answers than DuckDB's", aim=500, full=20_000)
+    fields = [pa.field("k", pa.int32(), nullable=False), pa.field("s", pa.string(), nullable=False)]
+    fields += [pa.field(n, t) for n, t in TYPES.items() if n not in {"id", "s"}]
+    fields.append(pa.field("order", pa.int64()))
+    table = lake.create_table("a.keyed", pa.schema(fields), primary_key=["k", "s"])
+    made = random.Random(5)
+    for number, keys in enumerate(([7, -7], [2147483647, -2147483648, 7])):
+        table.upsert(
+            [
+                {"k": k, "s": s, "order": number}
+                | {n: made.choice([None, *some]) for n, some in VALUES.items() if n != "s"}
+                for k in keys
+                for s in ("a", "", "it's", "é", "a ", "7")
+            ]
+        )
+        if not number:
+            table.flush()
+    found_rows = 0
+    for seed in gate.seeds():
+        made = random.Random(seed)
+        text = key_text(made)
+        params: Any = key_params(made, text)
+        answers: list[object] = []
+        # A query that names a frame is always DuckDB's.
+        for frames in ({}, {"unused": pa.table({"x": [1]})}):
+            try:
+                rows = lake.sql(text, params, **frames).to_arrow()
+            except NeveError as error:
+                answers.append((type(error), error.message))
+            else:
+                found_rows += rows.num_rows
+                answers.append((rows.schema.to_string(), repr(rows.to_pylist())))
+        gate.cases += 1
+        assert answers[0] == answers[1], f"seed {seed}: {text} {params}"
+    assert found_rows
+    scoreboard(gate.line())

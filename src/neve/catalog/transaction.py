@@ -374,6 +374,10 @@ class TransactionReader:
         """The schema of its rows."""
         return self._inner.view.context.schema
 
+    def get_many(self, keys: object) -> pa.Table:
+        """Return the rows of keys, in the thread of the transaction."""
+        return self._table.get_many(keys)
+
     def scan(
         self,
         filter: Filter | None = None,  # noqa: A002 - the name of the contract

@@ -12,6 +12,7 @@ not see each other's names. Errors of DuckDB become errors of neve, with DuckDB'
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 import duckdb
@@ -118,6 +119,16 @@ def _inner(name: str) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def reserved_words() -> frozenset[str]:
+    """Return words that are not names of columns unless they are quoted."""
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
+        )
+        return frozenset(word for (word,) in found.fetchall())
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -26,7 +26,8 @@ from neve.model.schema import TableSchema
 from neve.model.suggestions import similar_name, suggestion
 from neve.read.arrow_filters import Comparing
 from neve.read.dataset import InexactError, RunLog, Scanned, ScanSource, scan_dataset
-from neve.sql.database import Connection
+from neve.sql.database import Connection, Database, reserved_words
+from neve.sql.key_query import KeyedSource, KeyQuery, row_of_key
 from neve.sql.parser import THIS
 from neve.sql.statements import (
     ChangesRelation,
@@ -88,6 +89,10 @@ class Readers:
             table.close()
 
 
+class StatementSource(ScanSource, KeyedSource, Protocol):
+    """A table as a statement reads it."""
+
+
 class RelationSet:
     """The relations of one statement, on a connection of its own; a context manager."""
 
@@ -95,22 +100,23 @@ class RelationSet:
         self,
         lake: Lake,
         readers: Readers,
-        connection: Connection,
+        database: Database,
         *,
         frames: Mapping[str, Frame],
         this: Table | Transaction | None = None,
-        own: Mapping[str, ScanSource],
+        own: Mapping[str, StatementSource],
         transaction: LakeTransaction | None = None,
     ) -> None:
         """Begin; `own` are the tables of the statement, other ones are read in the transaction."""
         self._lake = lake
         self._readers = readers
-        self._connection = connection
+        self._database = database
+        self._made: Connection | None = None
         self._this = this
         self._transaction = transaction
         self._stack = ExitStack()
         self._frames = {name.casefold() for name in frames}
-        self._opened: dict[str, ScanSource] = dict(own)
+        self._opened: dict[str, StatementSource] = dict(own)
         self._logs: dict[str, RunLog] = {}
         self._scanned: dict[str, ScanSource] = {}
         self._unpushed: set[str] = set()
@@ -120,7 +126,7 @@ class RelationSet:
                 raise InvalidArgument(
                     f"a frame is called {shown(name)}", hint="Use letters, digits and underscores"
                 )
-            connection.register(name, frame)
+            self._connection.register(name, frame)
 
     def __enter__(self) -> Self:
         return self
@@ -131,8 +137,16 @@ class RelationSet:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._connection.close()
+        # First the connection: its threads read what the stack closes.
+        if self._made is not None:
+            self._made.close()
         self._stack.close()
+
+    @property
+    def _connection(self) -> Connection:
+        if self._made is None:
+            self._made = self._database.connection()
+        return self._made
 
     def register(self, relations: Relations) -> None:
         """Make the relations of a statement known; raises NotFound."""
@@ -164,13 +178,29 @@ class RelationSet:
                 if not self._may_try_again(error):
                     raise
 
+    def row_of_key(self, query: KeyQuery, params: Parameters | None) -> pa.Table | None:
+        """Return the answer to a query for one key; None if the query has to be run."""
+        if not query.words.isdisjoint(reserved_words()):
+            return None
+        if "." in query.table:
+            asked = TableRelation(table=query.table, is_quoted=True)
+        elif query.table == THIS and self._this is not None:
+            asked = TableRelation(table=self._this.name, is_quoted=True)
+        else:
+            return None
+        try:
+            source = self._source(asked)
+        except NotFound:
+            return None  # the name may be spelled differently
+        return row_of_key(query, source, params)
+
     def scans(self) -> Iterator[tuple[str, Scanned]]:
         """Return the scans of the queries so far, with the names of their relations."""
         for name, log in self._logs.items():
             for scan in log.scans:
                 yield name, scan
 
-    def _source(self, asked: TableRelation) -> ScanSource:
+    def _source(self, asked: TableRelation) -> StatementSource:
         """Return the rows of a table, the same ones whenever a statement asks."""
         name = asked.table
         if name in self._opened:

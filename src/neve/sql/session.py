@@ -35,6 +35,7 @@ from neve.sql.change_text import Changed
 from neve.sql.changes import change_rows
 from neve.sql.database import Database
 from neve.sql.definitions import call, create_from, define, show
+from neve.sql.key_query import key_query
 from neve.sql.parser import THIS, parse
 from neve.sql.relations import Readers, RelationSet, found_name
 from neve.sql.statements import (
@@ -119,6 +120,10 @@ class Session(Handle):
         """Run statements; return what the last one returned."""
         if self._is_closed:
             raise Closed("the SQL session was closed", hint="Begin a new one")
+        if not frames and isinstance(text, str):
+            found = self._row_of_key(text, params)
+            if found is not None:
+                return found
         statements = parse(text)
         if not statements:
             raise InvalidArgument("there is no statement", hint="Write one, such as SHOW TABLES")
@@ -159,6 +164,14 @@ class Session(Handle):
             case _:
                 self._define(statement)
                 return _result(statement, _NOTHING, 0)
+
+    def _row_of_key(self, text: str, params: Parameters | None) -> SqlResult | None:
+        query = key_query(text)
+        if query is None:
+            return None
+        with self._relations({}) as relations:
+            rows = relations.row_of_key(query, params)
+        return None if rows is None else SqlResult(rows, count=rows.num_rows)
 
     # Changes and transactions
 
@@ -283,7 +296,7 @@ class Session(Handle):
         return RelationSet(
             self._engine.lake,
             self._engine.readers,
-            self._database.connection(),
+            self._database,
             frames=frames,
             this=self._this,
             own={name: TransactionReader(table) for name, table in inside.items()},

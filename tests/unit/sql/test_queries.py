@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
@@ -10,6 +11,8 @@ import pytest
 
 import neve
 from neve import InvalidArgument, NotFound
+from neve.catalog.sql_door import Parameters
+from neve.sql.database import Database
 from neve.storage.memory_store import forget_memory_stores
 
 FIELDS: "list[pa.Field[pa.DataType]]" = [
@@ -245,3 +248,49 @@ def test_more_tables_are_read_than_are_kept_open(lake: neve.Lake) -> None:
                 assert reader.sql(f"select count(*) from {name}").fetchall() == [(1,)]
         joined = " join ".join(f"{name} using (id)" if name != names[0] else name for name in names)
         assert reader.sql(f"select count(*) from {joined}").fetchall() == [(1,)]
+
+
+# Queries for one key
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        ("select * from shop.orders where id = 3", None),
+        ('SELECT id, "customer", amount FROM "shop".orders WHERE ID=3 limit 1;', None),
+        ("select * from shop.orders where id = ?", [3]),
+        ("select * from shop.orders where id = $1", (3,)),
+        ("select * from shop.orders where id = $id", {"id": 3}),
+        ("select * from this where id = 3", None),
+    ],
+)
+def test_a_query_for_one_key_does_not_run_on_duckdb(
+    lake: neve.Lake, monkeypatch: pytest.MonkeyPatch, text: str, params: Parameters | None
+) -> None:
+    monkeypatch.setattr(Database, "connection", pytest.fail)
+
+    with lake.table("shop.orders") as table:
+        found = table.sql(text, params)
+
+    assert found.to_pylist() == [{"id": 3, "customer": "ada", "amount": 99.0}]
+    assert (found.count, found.statement) == (1, "SELECT")
+
+
+def test_a_query_for_one_key_sees_the_transaction_it_is_in(lake: neve.Lake) -> None:
+    text = "select customer from shop.orders where id = {}"
+    with lake.sql_session() as session:
+        session.sql("begin")
+        session.sql("update shop.orders set customer = 'eve' where id = 3")
+        lake.sql("update shop.orders set customer = 'bob' where id = 4")
+
+        assert session.sql(text.format(3)).fetchall() == [("eve",)]
+        assert session.sql(text.format(4)).fetchall() == [("c1",)]
+        assert lake.sql(text.format(3)).fetchall() == [("ada",)]
+
+
+def test_a_query_for_a_key_that_has_expired_finds_nothing(lake: neve.Lake) -> None:
+    lake.create_table(
+        "shop.visits", {"id": "int64", "ts": "timestamptz"}, primary_key="id", ttl=("ts", "1 day")
+    ).upsert([{"id": 1, "ts": datetime(2001, 1, 1, tzinfo=UTC)}])
+
+    assert lake.sql("select * from shop.visits where id = 1").fetchall() == []

@@ -17,8 +17,8 @@ passes every question on to Python, through PySpark's own gateway.
 A view is only needed until Spark has read its text, so some of the last ones are kept. With them
 are the DataFrames, whose leases keep the files (SPARK-3).
 
-Spark Connect has no place for such a catalog, and on PySpark 3.5 there is none. There, `attach` makes the name known
-to `neve.spark.sql` only, and says so.
+Spark Connect has no place for such a catalog, and on PySpark 3.5 there is none. There, `attach`
+makes the name known to `neve.spark.sql` only, and says so.
 """
 
 import atexit

@@ -17,8 +17,8 @@ passes every question on to Python, through PySpark's own gateway.
 A view is only needed until Spark has read its text, so some of the last ones are kept. With them
 are the DataFrames, whose leases keep the files (SPARK-3).
 
-Spark Connect and PySpark 3.5 have no place for such a catalog. There, `attach` makes the name known
-to `neve.spark.sql` only, and says so.
+Spark Connect has no place for such a catalog, and on PySpark 3.5 there is none. There, `attach`
+makes the name known to `neve.spark.sql` only, and says so.
 """
 
 import atexit
@@ -129,7 +129,7 @@ def _cannot_install(session: SparkSession) -> str | None:
     if not hasattr(session, "_jsparkSession"):
         return "Spark Connect takes no catalog from its clients"
     if int(session.version.partition(".")[0]) < _VERSION_MIN:
-        return f"Spark {session.version} takes no views from a catalog"
+        return f"neve has no catalog for Spark {session.version}"
     return None
 
 

@@ -9,7 +9,7 @@
     list, struct              itself, by these rules     with other types inside
     map                                                  always
 
-None stands for "read these lines one by one": they are accepted in a form that Arrow does not know,
+None means "read these lines one by one": they are accepted in a form that Arrow does not know,
 or there is an error to explain. Arrow does not know a missing member from null, so lines without a
 value for a column that has a default, or is never NULL, are left to the other way, too.
 

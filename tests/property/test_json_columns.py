@@ -308,10 +308,8 @@ def test_every_odd_value_is_read_the_same(arrow_type: pa.DataType) -> None:
 
 @pytest.mark.parametrize("line", LINES)
 def test_every_odd_line_is_read_the_same(line: bytes) -> None:
-    schema = TableSchema.from_arrow(
-        pa.schema([("id", pa.int64()), ("c0", pa.string())]),
-        primary_key=["id"],
-    )
+    fields: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("c0", pa.string())]
+    schema = TableSchema.from_arrow(pa.schema(fields), primary_key=["id"])
     good = [b'{"id": %d, "c0": "x"}' % number for number in range(40)]
 
     for at in (0, 1, 20, 40):

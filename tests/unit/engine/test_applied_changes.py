@@ -137,7 +137,7 @@ def test_a_mapping_is_for_small_and_capital_letters(table: neve.Table, form: obj
 def test_what_is_skipped_needs_no_order(
     tmp_path: Path, form: object, own_order: bool, blank: float | None
 ) -> None:
-    order = ["lsn"] if own_order else None
+    order = ["lsn"] if own_order else []
     changes = [
         change("-U", 1, 8, lsn=blank),
         change("c", 2, 5, lsn=6.5),

@@ -437,7 +437,7 @@ def _folded_into(
 ) -> tuple[pa.Table, Positions] | None:
     """Return what a memtable has of one key, and its place, as a view of it returns them.
 
-    None when that takes a view: for a row of which only some columns were written.
+    None when that takes a view: for a row with only some of its columns written.
     """
     if memtable.schema is not context.schema:
         return None

@@ -26,6 +26,7 @@ from neve.errors import (
 from neve.storage.disk import error_from_disk
 from neve.storage.local_store import LocalStore, content_tag
 from neve.storage.object_store import AppendFiles, ObjectStore
+from neve.storage.posix_disk import PosixDisk
 from neve.testing.append_contract import AppendFilesContract
 from neve.testing.disk_calls import CallKind
 from neve.testing.faulty_disk import Failure, Fault, FaultyDisk, ShortWrite
@@ -885,3 +886,23 @@ def test_a_taken_log_name_is_refused_with_its_path(store: LocalStore) -> None:
         store.create("wal/000001.wal")
 
     assert refusal.value.path == "wal/000001.wal"
+
+
+def test_a_closed_log_reserves_no_space_under_its_old_handle(tmp_path: Path) -> None:
+    reserved: list[int] = []
+
+    class Noting(PosixDisk):
+        def allocate(self, handle: int, length: int) -> None:
+            reserved.append(length)
+            super().allocate(handle, length)
+
+    store = LocalStore(str(tmp_path), disk=Noting())
+    log = store.create("a.wal", preallocate_bytes=4 << 20)
+    log.append((b"x" * 1000,))
+    log.close()
+    reserved.clear()
+
+    with pytest.raises(Closed):
+        log.append((b"x" * (1 << 20),))
+
+    assert reserved == []

@@ -255,7 +255,10 @@ def test_queries_for_one_key_answer_what_duckdb_answers(
     lake: neve.Lake, scoreboard: Record
 ) -> None:
     gate = Gate("R41 queries for a key: other answers than DuckDB's", aim=500, full=20_000)
-    fields = [pa.field("k", pa.int32(), nullable=False), pa.field("s", pa.string(), nullable=False)]
+    fields: list[pa.Field[Any]] = [
+        pa.field("k", pa.int32(), nullable=False),
+        pa.field("s", pa.string(), nullable=False),
+    ]
     fields += [pa.field(n, t) for n, t in TYPES.items() if n not in {"id", "s"}]
     fields.append(pa.field("order", pa.int64()))
     table = lake.create_table("a.keyed", pa.schema(fields), primary_key=["k", "s"])

@@ -41,6 +41,7 @@ from neve.catalog.table_name import TableName, check_namespace
 from neve.catalog.table_request import SchemaInput, TableRequest
 from neve.catalog.transaction import IsolationName, LakeTransaction, retried
 from neve.engine.applied_changes import application_of
+from neve.engine.snapshot import Snapshot
 from neve.engine.table_options import TableOptions, check_flags
 from neve.errors import (
     AlreadyExists,
@@ -471,7 +472,7 @@ class Lake(Handle):
     def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
         """Run SQL on the tables of the lake, unflushed rows included; needs the extra `sql`.
 
-        Tables are named as everywhere, `shop.orders`, and each is read as of one moment.
+        Tables are named as everywhere, `shop.orders`, and all are read as of one moment.
         `FOR VERSION AS OF 12`, `FOR TIMESTAMP AS OF '…'` and `AT (VERSION => 12)` read old ones;
         `__tables`, `__snapshots`, `__files` and `table_changes('shop.orders', 3, 7)` are relations
         too. `frames` are relations by name: pandas, Polars or Arrow. Parameters are a list for `?`
@@ -737,6 +738,12 @@ def open_to_read(lake: Lake, name: str) -> Table:
     stores = lake._stores  # noqa: SLF001
     is_live = stores.live_tables.opened(meta.table_id, read_only=False) is not None
     return lake._live(meta, state, read_only=not is_live, options=None)  # noqa: SLF001
+
+
+def snapshots_together(lake: Lake, tables: Sequence[Table]) -> list[Snapshot]:
+    """Freeze tables of a lake at one moment; for the layers above."""
+    origins = [(open_table_of(table).engine, table._origin()) for table in tables]  # noqa: SLF001
+    return lake._stores.joint_commits.snapshots(origins)  # noqa: SLF001 - of this module
 
 
 def open_lake(

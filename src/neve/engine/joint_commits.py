@@ -13,14 +13,16 @@ that it shows.
 TX-5  Nothing is logged after a part before its decision is known here. If it cannot be found out,
       the logs are given up: reopening the tables shows what was committed.
 TX-6  A transaction of a lake sees all parts of another one, or none: `moments` takes the newest
-      sequences of all tables while no part is shown, and none of them moves.
+      sequences of all tables while no part is shown, and none of them moves. So do `snapshots`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import count
 from threading import Lock
 from typing import Final
 
+from neve.engine.snapshot import Snapshot, SnapshotOrigin
 from neve.engine.table_engine import TableEngine
 from neve.engine.transaction import Moment, TableTransaction
 from neve.engine.write_path import PreparedBatch
@@ -28,6 +30,7 @@ from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, OutcomeUn
 from neve.manifest.decisions import Decisions
 from neve.observability.metrics import TRANSACTION_CONFLICTS, TRANSACTIONS, Recorder
 from neve.storage.clock import Clock
+from neve.table.table_view import TableView
 from neve.wal.append_outcome import cause_of
 from neve.wal.batch_codec import prepared_for
 
@@ -133,12 +136,43 @@ class JointCommits:
             each.release()
         raise Unavailable("the tables changed too fast to read them together", hint="Try again")
 
+    def snapshots(self, tables: Sequence[tuple[TableEngine, SnapshotOrigin]]) -> list[Snapshot]:
+        """Freeze several tables at the same moment; close each snapshot."""
+        engines = [engine for engine, _ in tables]
+        for _ in range(_TRIES):
+            turns = self._turns
+            if not self._showing:
+                found = [(each.current.view, each.current.sequence) for each in engines]
+                again = [(each.current.view, each.current.sequence) for each in engines]
+                # Views are compared by identity.
+                if turns == self._turns and found == again and _pin_all(engines, found):
+                    return [
+                        engine.snapshot_of_pinned(view, sequence, origin)
+                        for (engine, origin), (view, sequence) in zip(tables, found, strict=True)
+                    ]
+            for engine in engines:
+                engine.check_open()
+            self._clock.sleep(0.0)
+        raise Unavailable("the tables changed too fast to read them together", hint="Try again")
+
     def close(self) -> None:
         """End the session of this process."""
         with self._lock:
             session, self._session = self._session, None
         if session is not None:
             self._decisions.end_session(session)
+
+
+def _pin_all(engines: Sequence[TableEngine], views: Sequence[tuple[TableView, int]]) -> bool:
+    """Pin views of several tables, or none of them."""
+    with ExitStack() as stack:
+        for engine, (view, sequence) in zip(engines, views, strict=True):
+            engine.check_open()
+            if not engine.pin_known(view, sequence):
+                return False
+            stack.callback(engine.unpin_view, view, sequence)
+        stack.pop_all()
+    return True
 
 
 class _Joint:

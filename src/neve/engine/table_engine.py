@@ -216,17 +216,21 @@ class TableEngine:
             self.check_open()
             view = self.current.view
             sequence = self.current.sequence
-            try:
-                self.leases.pin(view.version)
-            except NotFound:
-                self.refresh()
-                return None
-            if view.pin_memory(sequence):
-                return view, sequence
-            self.leases.unpin(view.version)
-            return None
+            return (view, sequence) if self.pin_known(view, sequence) else None
 
         return self.parts.leases.until_held(pin)
+
+    def pin_known(self, view: TableView, sequence: int) -> bool:
+        """Pin a view that was the newest one; False when something of it is gone."""
+        try:
+            self.leases.pin(view.version)
+        except NotFound:
+            self.refresh()
+            return False
+        if view.pin_memory(sequence):
+            return True
+        self.leases.unpin(view.version)
+        return False
 
     def unpin_view(self, view: TableView, sequence: int) -> None:
         """End what `pin_view` began."""
@@ -250,7 +254,12 @@ class TableEngine:
 
     def snapshot(self, origin: SnapshotOrigin) -> Snapshot:
         """Return the table as it is now, frozen: rows that expire later stay."""
-        view, sequence = self.pin_view()
+        return self.snapshot_of_pinned(*self.pin_view(), origin)
+
+    def snapshot_of_pinned(
+        self, view: TableView, sequence: int, origin: SnapshotOrigin
+    ) -> Snapshot:
+        """Return a view that is pinned, as it is seen now; closing the snapshot unpins it."""
         return Snapshot(
             self.as_seen(view),
             sequence,

@@ -20,8 +20,9 @@ SQL-6  A column with a merge function is not set by UPDATE: what is written to i
        such columns refuses the updates of MERGE and ON CONFLICT, which write whole rows.
 """
 
+import re
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,6 +59,8 @@ from neve.sql.statements import (
 )
 
 quoted = Dialect.DUCKDB.quoted
+# The column at the end of `s.id`, with or without quotes.
+_COLUMN: Final = re.compile(r'\."?([A-Za-z_]\w*)"?\Z', re.ASCII)
 ArrowColumn: TypeAlias = "pa.ChunkedArray[pa.Scalar[pa.DataType]]"
 
 
@@ -144,8 +147,7 @@ class _Changer:
             f"{self._text.cast(f'c{at}', name)} AS {quoted(name)}" for at, name in enumerate(names)
         )
         rows = self._fitted(self._plain_rows(f"SELECT {chosen} FROM {quoted(ROWS)}"))
-        self._relations.add(ROWS, rows)
-        repeated = self._repeated(ROWS, self._key)
+        repeated = self._repeated(rows, self._key)
         if statement.on_conflict is OnConflict.IGNORE and repeated.num_rows:
             rows = self._first_of_each()
         elif repeated.num_rows:
@@ -188,8 +190,7 @@ class _Changer:
         moves = any(name in self._key for name in values)
         found = self._rows(self._text.update(statement))
         if statement.sources:
-            self._relations.add(ROWS, found)
-            self._refuse_repeated(self._old_key)
+            self._refuse_repeated(found)
         found = self._restored(found, values)
         if moves:
             return self._move(found)
@@ -204,10 +205,10 @@ class _Changer:
 
     def _move(self, found: pa.Table) -> Changed:
         """Write rows under new keys, and delete the old ones."""
-        self._relations.add(ROWS, found.select([*self._key, *self._old_key]))
-        repeated = self._repeated(ROWS, self._key)
+        repeated = self._repeated(found, self._key)
         if repeated.num_rows:
             raise self._text.exists(_first(repeated), "UPDATE would give two rows one key")
+        self._relations.add(ROWS, found.select([*self._key, *self._old_key]))
         kept = " AND ".join(
             f"n.{quoted(name)} = o.{quoted(old)}"
             for name, old in zip(self._key, self._old_key, strict=True)
@@ -229,7 +230,7 @@ class _Changer:
     def merge(self, statement: Merge) -> Changed:
         source = self._rows(self._text.source(statement))
         self._relations.add(SOURCE, source)
-        matched = self._rows_of_keys(statement)
+        matched = self._rows_of_keys(statement, source)
         if matched is not None:
             self._relations.add(FOUND, matched)
         texts = self._text.merge(statement, source.column_names, is_found=matched is not None)
@@ -247,8 +248,7 @@ class _Changer:
             for action in MergeAction
         }
         changed = pa.concat_tables([chosen[MergeAction.UPDATE], chosen[MergeAction.DELETE]])
-        self._relations.add(ROWS, changed)
-        self._refuse_repeated(self._old_key)
+        self._refuse_repeated(changed)
         rest = [CLAUSE, *self._old_key]
         inserted = self._fitted(chosen[MergeAction.INSERT].drop_columns(rest))
         updates = [
@@ -274,8 +274,7 @@ class _Changer:
         """Raise AlreadyExists for rows whose keys exist and are not deleted by this statement."""
         if not inserted.num_rows:
             return
-        self._relations.add(ROWS, inserted)
-        repeated = self._repeated(ROWS, self._key)
+        repeated = self._repeated(inserted, self._key)
         if repeated.num_rows:
             raise self._text.exists(
                 _first(repeated),
@@ -295,12 +294,14 @@ class _Changer:
                 "MERGE would insert a row whose key exists",
             )
 
-    def _rows_of_keys(self, statement: Merge) -> pa.Table | None:
+    def _rows_of_keys(self, statement: Merge, source: pa.Table) -> pa.Table | None:
         """Return the rows that the source can match, when ON is about the whole key."""
         text = self._text.source_keys(statement)
         if text is None:
             return None
-        keys = self._plain_rows(text)
+        keys = self._keys_in(source, statement)
+        if keys is None:
+            keys = self._plain_rows(text)
         for name in self._key:
             mine, theirs = self._schema.field(name).type, keys.schema.field(name).type
             both_whole = pa.types.is_integer(mine) and pa.types.is_integer(theirs)
@@ -312,6 +313,27 @@ class _Changer:
             return self._table.get_many(self._fitted(keys))
         except (pa.ArrowException, InvalidArgument):
             return None
+
+    def _keys_in(self, source: pa.Table, statement: Merge) -> pa.Table | None:
+        """Return the keys of `source_keys`, without a query; None where only DuckDB knows them."""
+        columns: dict[str, ArrowColumn] = {}
+        for name in self._key:
+            value = next(
+                value
+                for known, value in statement.equal_columns
+                if known.casefold() == name.casefold()
+            )
+            plain = _COLUMN.search(value)
+            same = [
+                each
+                for each in source.column_names
+                if plain is not None and each.casefold() == plain[1].casefold()
+            ]
+            if len(same) != 1:
+                return None
+            columns[name] = source.column(same[0])
+        keys = pa.table(columns).drop_null()
+        return _distinct(keys)
 
     def _column_types(self, target: Target) -> dict[str, str]:
         """Return the types of the columns as DuckDB spells them."""
@@ -350,10 +372,16 @@ class _Changer:
         }
         return pa.table(columns)
 
-    def _repeated(self, relation: str, key: Sequence[str]) -> pa.Table:
+    def _repeated(self, rows: pa.Table, key: Sequence[str]) -> pa.Table:
+        """Return some keys that several rows have; such rows are then the relation ROWS."""
+        keys = rows.select(key)
+        distinct = _distinct(keys)
+        if distinct is not None and distinct.num_rows == keys.num_rows:
+            return keys.slice(0, 0)
+        self._relations.add(ROWS, rows)
         names = names_of(key)
         return self._plain_rows(
-            f"SELECT {names} FROM {quoted(relation)} GROUP BY {names} HAVING count(*) > 1 "
+            f"SELECT {names} FROM {quoted(ROWS)} GROUP BY {names} HAVING count(*) > 1 "
             f"LIMIT {KEYS_SHOWN}"
         )
 
@@ -365,8 +393,8 @@ class _Changer:
             )
         )
 
-    def _refuse_repeated(self, key: Sequence[str]) -> None:
-        repeated = self._repeated(ROWS, key)
+    def _refuse_repeated(self, changed: pa.Table) -> None:
+        repeated = self._repeated(changed, self._old_key)
         if repeated.num_rows:
             raise several_change_one(repeated.to_pylist())
 
@@ -387,6 +415,13 @@ class _Changer:
                 write(rows)
             counts.append(0 if rows is None else rows.num_rows)
         return Changed(deleted=counts[0], updated=counts[1], inserted=counts[2])
+
+
+def _distinct(keys: pa.Table) -> pa.Table | None:
+    """Return each key once; None where Arrow may not compare as DuckDB does."""
+    if not all(pa.types.is_integer(each) or pa.types.is_string(each) for each in keys.schema.types):
+        return None
+    return keys.group_by(keys.column_names, use_threads=False).aggregate([])
 
 
 def _first(rows: pa.Table) -> list[dict[str, object]]:

@@ -3,7 +3,7 @@
     select * from shop.orders where id = 17
     select amount, city from shop.orders where shop = ? and id = ? limit 1
 
-Such a query is recognised from its text, and only in this form. DuckDB would answer the same:
+Such a query is recognised from its text, and only in this form. The answer is the one of DuckDB:
 
     keys      of integers and text, compared with a literal or a parameter of the same kind. These
               are equal exactly if their keys are: there is no NaN, no cast, no rounding

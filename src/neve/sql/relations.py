@@ -1,8 +1,8 @@
 """Relations: what the names in a statement mean, opened for as long as it runs.
 
-Each table is read as of one moment: by a snapshot of its writer if this process has it open, else
-by a reader beside it, which is kept open for later statements and refreshed for each. Only tables
-that a statement names are opened.
+All tables are read as of one moment: by snapshots of their writers if this process has them open,
+else by readers beside them, which are kept open for later statements and refreshed for each. Only
+tables that a statement names are opened.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Final, Protocol, Self
 
 import pyarrow as pa
 
-from neve.catalog.lake import Lake, open_to_read
+from neve.catalog.lake import Lake, open_to_read, snapshots_together
 from neve.catalog.sql_door import Frame, Parameters
 from neve.catalog.system_tables import SYSTEM_TABLES
 from neve.catalog.table import Table, open_table_of
@@ -39,6 +39,7 @@ from neve.sql.statements import (
 )
 
 _READERS_KEPT: Final = 16
+_SEVERAL: Final = 2
 # DuckDB says so of filters that it pushes, and cannot write for Arrow.
 _UNPUSHABLE: Final = re.compile("Pushdown Filter|Filter Pushdown")
 
@@ -150,6 +151,7 @@ class RelationSet:
 
     def register(self, relations: Relations) -> None:
         """Make the relations of a statement known; raises NotFound."""
+        self._open_together(relations)
         for name, relation in relations:
             if name.casefold() in self._frames or name in self._scanned:
                 continue
@@ -199,6 +201,29 @@ class RelationSet:
         for name, log in self._logs.items():
             for scan in log.scans:
                 yield name, scan
+
+    def _open_together(self, relations: Relations) -> None:
+        """Open the tables of a statement as of one moment, unless they are in a transaction."""
+        if self._transaction is not None or len(relations) < _SEVERAL:
+            return
+        opened: dict[str, Table] = {}
+        for name, relation in relations:
+            if name.casefold() in self._frames:
+                continue
+            match relation:
+                case TableRelation(version=None, timestamp=None):
+                    if relation.table in self._opened:
+                        continue
+                    table = self._readers.opened(relation, self._stack)
+                case NamedRelation() if name.casefold() == THIS and isinstance(self._this, Table):
+                    table = self._this
+                case _:
+                    continue
+            if table.name not in self._opened:
+                opened.setdefault(table.name, table)
+        snapshots = snapshots_together(self._lake, list(opened.values()))
+        for name, snapshot in zip(opened, snapshots, strict=True):
+            self._opened[name] = self._stack.enter_context(snapshot)
 
     def _source(self, asked: TableRelation) -> StatementSource:
         """Return the rows of a table, the same ones whenever a statement asks."""

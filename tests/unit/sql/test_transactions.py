@@ -1,12 +1,18 @@
 """BEGIN … COMMIT, and SQL inside of transactions that Python began."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 import neve
 from neve import AlreadyExists, Conflict, InvalidArgument
+from neve.sql.relations import Readers
+from neve.sql.statements import TableRelation
 from neve.storage.memory_store import forget_memory_stores
+
+BOTH = "select (select sum(amount) from bank.a) + (select sum(amount) from bank.b)"
 
 
 @pytest.fixture
@@ -155,3 +161,44 @@ def test_a_failed_change_ends_a_transaction_of_python(lake: neve.Lake) -> None:
             tx.sql("select 1")
 
     assert total(lake) == (200, 200)
+
+
+def test_tables_of_one_query_are_read_as_of_one_moment(lake: neve.Lake) -> None:
+    def move() -> None:
+        for number in range(60):
+            with lake.transaction() as tx:
+                tx.table("bank.a").put({"id": 1, "amount": 100 - number})
+                tx.table("bank.b").put({"id": 1, "amount": 100 + number})
+
+    with ThreadPoolExecutor(1) as pool, lake.table("bank.a") as this, lake.table("bank.b"):
+        moved = pool.submit(move)
+        sums = set()
+        while not moved.done():
+            sums.add(lake.sql(BOTH).fetchall()[0][0])
+            found = this.sql("select sum(a.amount + b.amount) from this a join bank.b b using (id)")
+            sums.add(found.fetchall()[0][0])
+        moved.result()
+
+    assert sums == {400}
+
+
+def test_a_commit_while_tables_are_opened_is_seen_in_all_of_them(
+    lake: neve.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Readers.opened
+    names: list[str] = []
+
+    def open_and_move(self: Readers, asked: TableRelation, stack: ExitStack) -> neve.Table:
+        table = opened(self, asked, stack)
+        names.append(asked.table)
+        if len(names) == 1:
+            with lake.transaction() as tx:
+                tx.table("bank.a").put({"id": 1, "amount": 0})
+                tx.table("bank.b").put({"id": 1, "amount": 200})
+        return table
+
+    with lake.table("bank.a"), lake.table("bank.b"):
+        monkeypatch.setattr(Readers, "opened", open_and_move)
+        assert total(lake) == (100, 300)
+
+    assert names == ["bank.a", "bank.b"]

@@ -26,6 +26,7 @@ import logging
 import math
 import os
 import weakref
+from _thread import start_new_thread
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -422,34 +423,64 @@ def end_forgotten(end: Callable[[], None]) -> None:
     """End something that was never closed, in another thread; for `weakref.finalize`.
 
     The garbage collector runs in any thread at any moment, even while that thread holds a lock that
-    ending something needs. So another thread ends it; the keeper starts it where there is one,
-    because starting a thread needs locks too. The interpreter waits for it, because a thread that
-    is killed while it frees Arrow's memory crashes the process. At interpreter exit there are no
-    other threads left, so ending in place cannot deadlock.
+    ending something, or starting a `Thread`, needs. So another thread does both: the keeper, or one
+    that starts without locks. The interpreter waits for it, because a thread that is killed while
+    it frees Arrow's memory crashes the process. At interpreter exit there are no other threads
+    left, so ending in place cannot deadlock.
     """
     if not main_thread().is_alive():
         end()
         return
     pool = WorkerPool.current()
     if pool is None:
-        Thread(target=end, name="neve-forgotten", daemon=False).start()
+        _end_apart(end)
         return
     pool.inbox.put(partial(pool.end, end))
     # A pool that is over may have looked into its inbox for the last time.
     with suppress(Empty):
         while pool.is_over:
-            Thread(target=pool.inbox.get_nowait(), name="neve-forgotten", daemon=False).start()
+            _end_apart(pool.inbox.get_nowait())
+
+
+_APART: Final[set[object]] = set()
+"""What ends apart from a pool; used without a lock, so only by single operations."""
+
+
+def _end_apart(end: Callable[[], None]) -> None:
+    mark = object()
+
+    def run() -> None:
+        try:
+            end()
+        finally:
+            _APART.discard(mark)
+
+    def start() -> None:
+        try:
+            Thread(target=run, name="neve-forgotten", daemon=False).start()
+        except RuntimeError:
+            run()  # at the end of the interpreter no thread can start
+
+    _APART.add(mark)
+    try:
+        start_new_thread(start, ())
+    except RuntimeError:
+        run()
 
 
 def _settle() -> None:
     pool = WorkerPool.current()
     if pool is not None:
         pool.settle()
+    pause = Event()
+    while _APART:
+        pause.wait(_PAUSE_SECONDS)
 
 
 atexit.register(_settle)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=WorkerPool.lose)
+    os.register_at_fork(after_in_child=_APART.clear)
 
 
 def run_side_by_side(tasks: Sequence[Callable[[], Done]], *, threads: int) -> list[Done]:

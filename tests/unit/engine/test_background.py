@@ -244,6 +244,26 @@ def test_what_is_forgotten_is_ended_by_another_thread(has_pool: bool) -> None:
     work.close()
 
 
+def test_what_is_forgotten_starts_no_thread_where_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The collector may run while a thread begins, with a lock that `Thread.start` waits for."""
+    starters: list[int] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        starters.append(threading.get_ident())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    ended: SimpleQueue[str] = SimpleQueue()
+
+    end_forgotten(lambda: ended.put(threading.current_thread().name))
+
+    assert ended.get(timeout=WAIT_SECONDS) == "neve-forgotten"
+    assert threading.get_ident() not in starters
+
+
 def test_ending_something_may_wait_for_one_that_closes_the_last_work() -> None:
     gate, ended = threading.Lock(), threading.Event()
 

@@ -22,12 +22,14 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import Final, cast
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from neve.engine.background import end_forgotten
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import check_flags
 from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
@@ -171,7 +173,8 @@ class _HeldHistory:
         self._engine = engine
         self._lease = engine.leases.hold_history(since, last, consumer=consumer)
         if self._lease is not None:
-            weakref.finalize(self, engine.leases.release_history, self._lease)
+            release = partial(engine.leases.release_history, self._lease)
+            weakref.finalize(self, end_forgotten, release)
 
     def check(self) -> None:
         """Raise when the table was closed or the lease has lapsed; renews a lease when due."""

@@ -11,6 +11,7 @@ import pytest
 
 import neve
 from neve.catalog.lake import Lake
+from neve.engine import background
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.keys.merge import WindowSize
 from neve.model.arrow_types import ArrowField
@@ -61,11 +62,13 @@ def roll(table: neve.Table) -> None:
 
 
 def held(table: neve.Table) -> int:
-    """Leases in force, of whomever."""
+    """Leases in force, of whomever; those of forgotten readers have ended."""
+    background._settle()
     return sum(1 for _ in table._open.engine.parts.leases.unexpired())
 
 
 def expire_all(table: neve.Table) -> None:
+    background._settle()  # a reader that is gone has ended
     table.expire(keep_last=1)
     table.collect_garbage(dry_run=False)
 

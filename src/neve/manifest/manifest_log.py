@@ -105,9 +105,9 @@ class ManifestLog:
     def decide(self, base: Loaded, records: Records, patience: Patience) -> tuple[Decision, Loaded]:
         """Try to commit after `base`; return the state that is known afterwards.
 
-        When committed, that is the state after the slot, or still `base` if it had to be resolved:
-        no further read can fail. When lost, the state includes the winner of the slot, and what was
-        published after it.
+        When committed, that is the state after the slot, with the HEAD of `base` if it had to be
+        resolved: no further read can fail. When lost, the state includes the winner of the slot,
+        and what was published after it.
         """
         slot = base.state.segment + 1
         transaction = self._ids.uuid().bytes
@@ -119,13 +119,13 @@ class ManifestLog:
             written_ms=self.clock.now_ms(),
             records=records,
         )
+        state = base.state.apply(
+            records, segment=slot, transaction=transaction, epoch=segment.epoch
+        )
         is_created = self._create_segment(segment, patience)
         if is_created:
             head = self._move_head(segment, base.head)
             if head is not None:
-                state = base.state.apply(
-                    records, segment=slot, transaction=transaction, epoch=segment.epoch
-                )
                 return Decision.COMMITTED, Loaded(state=state, head=head)
         try:
             decision = self._resolve(segment, patience)
@@ -138,7 +138,7 @@ class ManifestLog:
                 hint="Repair the store, then read before writing again",
             ) from damage
         if decision is Decision.COMMITTED:
-            return decision, base
+            return decision, Loaded(state=state, head=base.head)
         loaded = self.load(base, patience)
         if loaded.state.segment < slot:
             loaded = self.catch_up(loaded, patience)

@@ -101,22 +101,15 @@ class ManifestStore:
         self._lock = Lock()
         # replaced as a whole, under _lock and only by a newer one; read without the lock
         self._known: Loaded | None = None
-        # the last segment that this process committed; guarded by _lock
-        self._committed = 0
 
     def read(self) -> ReadSession:
         """Return the newest state."""
         return ReadSession(self._refresh(self._patience()).state)
 
     def read_known(self) -> ReadSession:
-        """Return a state with all commits of this process; reads only when it knows none.
-
-        A commit whose answer was lost is known to have happened, but not the state after it.
-        """
+        """Return a state with all commits of this process; reads only when it knows none."""
         known = self._known
-        if known is None or known.state.segment < self._committed:
-            return self.read()
-        return ReadSession(known.state)
+        return self.read() if known is None else ReadSession(known.state)
 
     def open(self) -> ReadSession:
         """Return the newest state after finishing the decided commits of dead writers.
@@ -246,8 +239,6 @@ class ManifestStore:
             decision, loaded = self.log.decide(base, session.staged, patience)
             self._remember(loaded)
             if decision is Decision.COMMITTED:
-                with self._lock:
-                    self._committed = max(self._committed, slot)
                 for work in group:
                     work.segment = slot
                 return

@@ -536,11 +536,17 @@ class TestDeadlines:
         objects = MemoryStore()
         put(open_store(objects, seed=1), before=b"")
         lost = plan(Fault.LOST, Operation.PUT_IF_MATCH, times=1)
-        store = open_store(FaultyStore(objects, lost))
+        faulty = FaultyStore(objects, lost)
+        store = open_store(faulty)
 
         put(store, a=b"1")
 
+        calls = len(faulty.calls)
+        # Without a call, which could fail and make the commit look refused.
         assert store.read_known().get("a") == b"1"
+        assert len(faulty.calls) == calls
+        put(store, b=b"2")
+        assert content(store) == {"before": b"", "a": b"1", "b": b"2"}
 
     def test_a_head_that_cannot_be_moved_is_unknown_and_the_next_one_moves_it(self) -> None:
         objects = MemoryStore()

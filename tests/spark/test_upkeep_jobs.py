@@ -29,8 +29,9 @@ def lake(tmp_path: Path) -> Path:
             NAME, pa.schema(COLUMNS), ["id"], partition_by=["bucket(2, id)"], options=OPTIONS
         )
         for number in range(3):
-            ids = list(range(number * 10, number * 10 + 40))
-            table.upsert(pa.table({"id": ids, "v": [number] * 40}))
+            # Enough for an index: a file of a few rows has none.
+            ids = list(range(number * 100, number * 100 + 400))
+            table.upsert(pa.table({"id": ids, "v": [number] * 400}))
             table.flush()
     return tmp_path / "lake"
 
@@ -68,9 +69,9 @@ def test_what_expired_is_deleted_and_the_table_stays_as_it_is(
     assert preview.is_dry_run
     assert sorted(preview.paths) == sorted(collected.paths)
     assert before - len(files_in(lake, "data")) >= 6
-    assert ns.verify(spark, lake, NAME).row_count == 60
+    assert ns.verify(spark, lake, NAME).row_count == 600
     with neve.open(lake) as catalog:
-        assert catalog.table(NAME, read_only=True).scan().count() == 60
+        assert catalog.table(NAME, read_only=True).scan().count() == 600
 
 
 def test_a_tagged_version_stays_readable(spark: SparkSession, lake: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_tagged_version_stays_readable(spark: SparkSession, lake: Path) -> Non
     ns.collect_garbage(spark, lake, NAME, dry_run=False)
 
     with neve.open(lake) as catalog:
-        assert catalog.table(NAME, read_only=True).at(tag="first").scan().count() == 40
+        assert catalog.table(NAME, read_only=True).at(tag="first").scan().count() == 400
 
 
 def test_many_files_are_deleted_by_the_workers(

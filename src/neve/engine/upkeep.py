@@ -310,7 +310,8 @@ class Upkeep:
         for version in self._parts.versions.each_version_in(session):
             newest = paths_of(version)
             reached |= newest
-        reached |= self._garbage.pending_paths()
+        pending = self._garbage.pending_paths()
+        reached |= pending
         announced = tuple(
             prefix
             for intent in self._parts.writer_state.intents_in(session)
@@ -319,7 +320,7 @@ class Upkeep:
         paths = self._parts.paths
         indexed = {
             paths.index_of(path).removeprefix(f"{paths.root}/")
-            for path in newest
+            for path in newest | pending  # an index goes with its data file
             if path.startswith("data/")
         }
         orphans = []

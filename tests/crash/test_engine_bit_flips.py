@@ -15,6 +15,7 @@ import pytest
 
 from neve.catalog.lake import Lake
 from neve.errors import NeveError
+from neve.sstable import index_file
 from neve.storage.local_store import LocalStore
 from neve.testing.model_table import Rows
 from neve.testing.power_loss import SimulatedDirectory, SimulatedFile, Survival
@@ -55,6 +56,12 @@ class Stored:
             for path, file in _walk(self.disk._root)
             if f"/{kind}/" in path and file.content
         ]
+
+
+@pytest.fixture(autouse=True)
+def small_files_have_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise no index would be there to be damaged."""
+    monkeypatch.setattr(index_file, "ROWS_WITHOUT_INDEX", 0)
 
 
 @cache

@@ -533,7 +533,7 @@ def test_the_commit_of_a_flush_takes_three_requests_and_one_for_each_file(
         table = lake.create_table("a.b", SCHEMA, ["id"], options=options)
         table.upsert(rows(*range(100)))
         table.flush()
-        table.upsert(rows(*range(50), v=1))
+        table.upsert(rows(*range(80), v=1))
         moto.application.follow([])
         table.flush()
 

@@ -312,6 +312,7 @@ def _weed_command(directory: Path, at: S3Endpoint, ports: Sequence[int]) -> list
     s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = ports
     return [
         str(_weed_binary()),
+        f"-logdir={directory}",
         "server",
         f"-dir={directory}",
         "-ip=127.0.0.1",

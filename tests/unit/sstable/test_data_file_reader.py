@@ -354,7 +354,7 @@ def test_many_keys_are_found_in_any_order(
 
 def test_keys_that_share_a_word_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     # A hash that is the same for every key: all rows are candidates of each.
-    monkeypatch.setattr("neve.keys.key_hashes.KeyHashes.word", lambda *_: 7)
+    monkeypatch.setattr("neve.keys.key_hashes._hash", lambda _: 7)
     monkeypatch.setattr(
         "neve.keys.key_hashes.KeyHashes.words",
         lambda _, keys: np.full(len(keys), 7, np.uint64),

@@ -281,7 +281,7 @@ def _write(session: Any, lake: AttachedLake, table: str, privileges: str) -> obj
     shown_schema = spark_schema(schema.columns)
     for field, column in zip(shown_schema.fields, schema.columns, strict=True):
         if column.write_default is not None:
-            text = Dialect.SPARK.literal(str(column.write_default))
+            text = Dialect.SPARK.literal(column.write_default)
             value = f"CAST({text} AS {field.dataType.simpleString()})"
             field.metadata = {"CURRENT_DEFAULT": value, "EXISTS_DEFAULT": value}
     types = session._jvm.org.apache.spark.sql.types  # noqa: SLF001 - as above

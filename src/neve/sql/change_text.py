@@ -317,7 +317,7 @@ class ChangeText:
     def default(self, name: str) -> str:
         """Return the default of a column as an expression."""
         value = self._schema.column(name).write_default
-        return "NULL" if value is None else self._literal(str(value))
+        return "NULL" if value is None else self._literal(value)
 
     def cast(self, value: str, name: str) -> str:
         """Return an expression with the type of a column."""

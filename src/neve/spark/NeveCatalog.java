@@ -56,12 +56,22 @@ public class NeveCatalog implements TableCatalog, SupportsNamespaces {
     return answer;
   }
 
+  /** A dot inside a part must not make two parts of it: a slash is in no name of a lake. */
+  private static String part(String name) {
+    return name.replace('.', '/');
+  }
+
   private static String dotted(String[] namespace) {
-    return String.join(".", namespace);
+    String[] parts = new String[namespace.length];
+    for (int i = 0; i < parts.length; i++) {
+      parts[i] = part(namespace[i]);
+    }
+    return String.join(".", parts);
   }
 
   private static String dotted(Identifier table) {
-    return dotted(table.namespace()) + "." + table.name();
+    String namespace = dotted(table.namespace());
+    return namespace.isEmpty() ? part(table.name()) : namespace + "." + part(table.name());
   }
 
   private String[] lines(String what, String about) {

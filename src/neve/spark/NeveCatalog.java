@@ -27,12 +27,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * A lake as a catalog of Spark: it passes every question on to Python, where neve.spark.sql_catalog
- * answers it. The compiler inside of Spark compiles this source when a lake is attached. It knows
+ * answers it. The compiler inside Spark compiles this source when a lake is attached. It knows
  * no lambdas and ignores generics, so there are none.
  */
 public class NeveCatalog implements TableCatalog, SupportsNamespaces {
 
-  /** Takes a question and what belongs to it. */
+  /** Answers a question; its details are the second argument. */
   public static volatile BiFunction python;
 
   private String name;

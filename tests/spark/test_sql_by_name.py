@@ -57,6 +57,18 @@ def test_tables_are_listed_described_and_used(spark: SparkSession, place: Path) 
     spark.sql("use spark_catalog.default")
 
 
+def test_a_file_is_read_by_its_path_after_use(
+    spark: SparkSession, place: Path, tmp_path: Path
+) -> None:
+    assert place.exists()
+    spark.range(3).write.parquet(str(tmp_path / "numbers"))
+    spark.sql("use lake")
+    try:
+        assert found(spark, f"select count(*) from parquet.`{tmp_path}/numbers`") == [(3,)]
+    finally:
+        spark.sql("use spark_catalog.default")
+
+
 def test_rows_are_joined_with_views_and_old_versions(spark: SparkSession, place: Path) -> None:
     assert place.exists()
     spark.range(2).createOrReplaceTempView("numbers")
@@ -139,6 +151,10 @@ def test_what_does_not_exist_is_said(spark: SparkSession, place: Path) -> None:
     assert place.exists()
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         spark.sql("select * from lake.shop.nothing")
+    for name in ("lake.orders", "lake.shop.`a/b`", "lake.`shop.orders`", "lake.shop.`or.ders`"):
+        with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            spark.sql(f"select * from {name}")
+        spark.sql(f"drop table if exists {name}")
     with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
         spark.sql("select citi from lake.shop.orders")
     with pytest.raises(IllegalArgumentException, match="NotFound: version 99"):

@@ -180,6 +180,12 @@ def test_a_query_has_tables_views_old_versions_and_changes(
     assert "PushedFilters: [IsNotNull(id), EqualTo(id,1)]" in plan[0][0]
 
 
+def test_the_name_of_a_table_in_a_literal_is_text(spark: SparkSession, place: Path) -> None:
+    assert place.exists()
+    text = "select '`lake.shop.orders`' as name from lake.shop.orders where id = 1 -- it's one"
+    assert rows_of(ns.sql(spark, text)) == [("`lake.shop.orders`",)]
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

@@ -27,12 +27,12 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * A lake as a catalog of Spark: it passes every question on to Python, where neve.spark.sql_catalog
- * answers it. The compiler inside of Spark compiles this source when a lake is attached. It knows
+ * answers it. The compiler inside Spark compiles this source when a lake is attached. It knows
  * no lambdas and ignores generics, so there are none.
  */
 public class NeveCatalog implements TableCatalog, SupportsNamespaces {
 
-  /** Takes a question and what belongs to it. */
+  /** Answers a question; its details are the second argument. */
   public static volatile BiFunction python;
 
   private String name;
@@ -56,12 +56,22 @@ public class NeveCatalog implements TableCatalog, SupportsNamespaces {
     return answer;
   }
 
+  /** A dot inside a part must not make two parts of it: a slash is in no name of a lake. */
+  private static String part(String name) {
+    return name.replace('.', '/');
+  }
+
   private static String dotted(String[] namespace) {
-    return String.join(".", namespace);
+    String[] parts = new String[namespace.length];
+    for (int i = 0; i < parts.length; i++) {
+      parts[i] = part(namespace[i]);
+    }
+    return String.join(".", parts);
   }
 
   private static String dotted(Identifier table) {
-    return dotted(table.namespace()) + "." + table.name();
+    String namespace = dotted(table.namespace());
+    return namespace.isEmpty() ? part(table.name()) : namespace + "." + part(table.name());
   }
 
   private String[] lines(String what, String about) {

@@ -30,6 +30,15 @@ from neve.spark.spark_types import quoted
 
 _SETTING: Final = "spark.neve.lakes"
 _PROPOSED: Final = re.compile(r"`([^`]+)`(?=,|$)")
+_TOKEN: Final = re.compile(
+    r"""
+    --[^\n]* | /\*.*?\*/                                      # comments
+    | \b[rR](?:'[^']*'|"[^"]*")                               # literals without escapes
+    | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*"                # literals
+    | `(?:``|[^`])*`                                          # names
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 _LAKES: Final[dict[str, "AttachedLake"]] = {}
 
 
@@ -143,12 +152,13 @@ class RelationFrames:
 
     def rows(self, text: str) -> DataFrame:
         """Run a query; raises errors of neve where Spark does not understand it."""
-        used: dict[str, DataFrame] = {}
-        formatted = text.replace("{", "{{").replace("}", "}}")
-        for place, (name, frame) in enumerate(self._frames.items()):
-            if quoted(name) in formatted:
-                formatted = formatted.replace(quoted(name), f"{{neve_{place}}}")
-                used[f"neve_{place}"] = frame
+        fields = {name: f"neve_{place}" for place, name in enumerate(self._frames)}
+        formatted = with_fields(text, fields)
+        used = {
+            field: self._frames[name]
+            for name, field in fields.items()
+            if f"{{{field}}}" in formatted
+        }
         with explained(self._session):
             if used:
                 found = self._session.sql(formatted, self._params, **used)
@@ -156,6 +166,19 @@ class RelationFrames:
                 found = self._session.sql(text, self._params)
             _ = found.schema  # on Spark Connect, this makes the server look
         return found
+
+
+def with_fields(text: str, fields: Mapping[str, str]) -> str:
+    """Return a query as a format string, with a field for each quoted name that has one.
+
+    What only looks like such a name, in a literal or a comment, stays as it is.
+    """
+    found = {_escaped(quoted(name)): f"{{{field}}}" for name, field in fields.items()}
+    return _TOKEN.sub(lambda token: found.get(token[0], token[0]), _escaped(text))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 @contextmanager

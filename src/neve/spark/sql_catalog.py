@@ -36,6 +36,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from neve.catalog.lake import Lake
 from neve.catalog.system_tables import is_system_name
 from neve.errors import AlreadyExists, InvalidArgument, NeveError, NotFound
 from neve.model.display import shown
@@ -227,14 +228,14 @@ def _refuse(_session: SparkSession, _lake: AttachedLake, about: str, _more: str)
 
 def _read(session: SparkSession, lake: AttachedLake, table: str, at: str) -> object:
     with lake.opened() as opened:
-        if not (is_system_name(table.removeprefix(".")) or opened.table_exists(table)):
+        if not (is_system_name(table) or _has_table(opened, table)):
             return None
     kind, _, value = at.partition(" ")
     if kind == "version" and not value.isdigit():
         raise InvalidArgument(f"{shown(value)} is not a version", hint="Write VERSION AS OF 12")
     frame = lake.read(
         session,
-        table.removeprefix("."),
+        table,
         version=int(value) if kind == "version" else None,
         timestamp=int(value) // 1_000 if kind == "micros" else None,
     )
@@ -275,13 +276,13 @@ def _write(session: Any, lake: AttachedLake, table: str, privileges: str) -> obj
         )
     lake.refuse_changes()
     with lake.opened() as opened:
-        if not opened.table_exists(table):
+        if not _has_table(opened, table):
             return None
         schema = opened.load_table(table).schema
     shown_schema = spark_schema(schema.columns)
     for field, column in zip(shown_schema.fields, schema.columns, strict=True):
         if column.write_default is not None:
-            text = Dialect.SPARK.literal(str(column.write_default))
+            text = Dialect.SPARK.literal(column.write_default)
             value = f"CAST({text} AS {field.dataType.simpleString()})"
             field.metadata = {"CURRENT_DEFAULT": value, "EXISTS_DEFAULT": value}
     types = session._jvm.org.apache.spark.sql.types  # noqa: SLF001 - as above
@@ -302,11 +303,24 @@ def _table_exists(
     _session: SparkSession, lake: AttachedLake, table: str, _more: str
 ) -> bool | None:
     with lake.opened() as opened:
-        return opened.table_exists(table) or None
+        return _has_table(opened, table) or None
+
+
+def _has_table(lake: Lake, table: str) -> bool:
+    """Return whether a table exists.
+
+    After USE, Spark also asks for names that no table can have, such as parquet.`/data/file`.
+    """
+    try:
+        return lake.table_exists(table)
+    except InvalidArgument:
+        return False
 
 
 def _drop(_session: SparkSession, lake: AttachedLake, table: str, more: str) -> bool | None:
     with lake.opened() as opened:
+        if not _has_table(opened, table):
+            return None
         try:
             opened.drop_table(table, purge=more == "purge")
         except NotFound:

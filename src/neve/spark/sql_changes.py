@@ -4,7 +4,7 @@
               ─► checks ─► upserts and deletes, as a change feed ─► files ─► one commit
 
 Rows that a statement only needs by their keys are looked up in the indexes of the table: those of
-INSERT, and of a MERGE whose ON is about the whole key. Everything else is a query of Spark.
+INSERT, and of a MERGE whose ON compares the whole key. Everything else is a query of Spark.
 
 SPARK-7  All checks come before the first file is written, on the rows that are then written: they
          are kept by Spark meanwhile.
@@ -294,7 +294,7 @@ class _Changer:
         return written.unionByName(gone)
 
     def _matched(self, statement: Merge) -> DataFrame | None:
-        """Return the rows that the source can match, when ON is about the whole key."""
+        """Return the rows that the source can match, when ON compares the whole key."""
         text = self._text.source_keys(statement)
         if text is None:
             return None

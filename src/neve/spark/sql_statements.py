@@ -9,7 +9,7 @@ Text is Spark's dialect, and is parsed into the same statements as that of `lake
     CREATE, ALTER, DROP, SHOW         the lake itself, in the driver (neve.sql.definitions)
     CALL compact, expire, verify, …   the jobs of neve.spark.maintenance; others the lake itself
 
-It needs nothing of Java, so it works on Spark Connect too.
+It does not need Java, so it works on Spark Connect too.
 """
 
 from collections.abc import Callable
@@ -132,7 +132,7 @@ class _Runner:
     # Names
 
     def _place(self, name: str) -> tuple[AttachedLake, str] | None:
-        """Return the lake of a name, and the name inside of it; None for names of Spark's own."""
+        """Return the lake of a name, and the name inside it; None for names that are Spark's."""
         first, _, rest = name.partition(".")
         for each, lake in self._lakes.items():
             if first.casefold() == each.casefold():
@@ -191,8 +191,7 @@ class _Runner:
         place = self._place(table)
         if place is None and self._is_of_spark(table):
             with explained(self._session):
-                parts = ".".join(map(quoted, table.split(".")))
-                found = self._session.table(parts)
+                found = self._session.table(_quoted_parts(table))
                 _ = found.schema
             return found
         lake, found_table = self._table(table, is_quoted=is_quoted)
@@ -201,9 +200,8 @@ class _Runner:
         )
 
     def _is_of_spark(self, table: str) -> bool:
-        parts = ".".join(map(quoted, table.split(".")))
         try:
-            return bool(self._session.catalog.tableExists(parts))
+            return bool(self._session.catalog.tableExists(_quoted_parts(table)))
         except Exception:  # noqa: BLE001 - of PySpark or of Java, for a catalog that is not there
             return False
 
@@ -275,8 +273,7 @@ class _Runner:
         place = self._place(statement.name) if statement.name else self._default_place()
         if place is None and statement.what == "COLUMNS":
             with explained(self._session):
-                parts = ".".join(map(quoted, statement.name.split(".")))
-                return self._session.sql(f"DESCRIBE {parts}")
+                return self._session.sql(f"DESCRIBE {_quoted_parts(statement.name)}")
         lake, rest = place or self._known(statement.name or "a lake")
         with lake.opened() as opened:
             return self._frame(show(replace(statement, name=rest), opened))
@@ -314,3 +311,8 @@ class _Runner:
             ),
             "verify": partial(verify, self._session, *place, storage_options=options),
         }
+
+
+def _quoted_parts(name: str) -> str:
+    """Return a dotted name with each of its parts quoted."""
+    return ".".join(map(quoted, name.split(".")))

@@ -98,9 +98,12 @@ def write_plan(
 
 
 def folds_in_any_order(schema: TableSchema, rules: RowRules) -> bool:
-    """Return whether rows of one key can be folded in any order."""
+    """Return whether rows of one key can be folded in any order.
+
+    A table that has only key columns folds nothing: there, several rows of a key are an error too.
+    """
     others = [each for each in schema.columns if each.field_id not in schema.primary_key]
-    return all(rules.function_of(each.field_id).takes_any_order for each in others)
+    return bool(others) and all(rules.function_of(each.field_id).takes_any_order for each in others)
 
 
 def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | None) -> DataFrame:

@@ -1,7 +1,7 @@
 """The SELECTs of INSERT, UPDATE, DELETE and MERGE, as text for any engine.
 
-Each finds whole new rows of the changed table, and the keys of the old ones beside them. What may
-be said without looking at rows is checked here, so every engine refuses the same statements:
+Each finds whole new rows of the changed table, and the keys of the old ones beside them. What can
+be checked without looking at rows is checked here, so every engine refuses the same statements:
 unknown columns, columns of the key, columns that merge what is written to them.
 
     target        the changed table, under the name that the statement has for it
@@ -158,7 +158,7 @@ class ChangeText:
         return f"{statement.ctes}SELECT * FROM {statement.source}"
 
     def source_keys(self, statement: Merge) -> str | None:
-        """Select the keys that the source can match, when ON is about the whole key."""
+        """Select the keys that the source can match, when ON compares the whole key."""
         if all(each.when is MergeWhen.NOT_MATCHED_BY_SOURCE for each in statement.clauses):
             return None  # rows are matched only to leave them out
         equal = {name.casefold(): value for name, value in statement.equal_columns}
@@ -191,7 +191,7 @@ class ChangeText:
     def _matched_part(
         self, statement: Merge, source: Sequence[str], numbers: list[int], *, is_found: bool
     ) -> str:
-        """Join the source with the rows it matches; of several clauses the first one counts."""
+        """Join the source with the rows it matches; the first clause that fits counts."""
         target = self._quoted(FOUND) if is_found else self.relation
         matched = f"{self._alias}.{self._quoted(_MATCHED)} IS NOT NULL"
         choice = _choice(
@@ -317,7 +317,7 @@ class ChangeText:
     def default(self, name: str) -> str:
         """Return the default of a column as an expression."""
         value = self._schema.column(name).write_default
-        return "NULL" if value is None else self._literal(str(value))
+        return "NULL" if value is None else self._literal(value)
 
     def cast(self, value: str, name: str) -> str:
         """Return an expression with the type of a column."""

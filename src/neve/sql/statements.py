@@ -31,8 +31,12 @@ class Dialect(StrEnum):
         mark = "`" if self is Dialect.SPARK else '"'
         return f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
-    def literal(self, text: str) -> str:
-        """Return text as a literal."""
+    def literal(self, value: object) -> str:
+        """Return a literal that the engine can cast to the type that the value is of."""
+        if isinstance(value, bytes):
+            escaped = "".join(f"\\x{byte:02X}" for byte in value)
+            return f"X'{value.hex()}'" if self is Dialect.SPARK else f"'{escaped}'"
+        text = str(value)
         if self is Dialect.SPARK:
             escaped = text.replace("\\", "\\\\").replace("'", "\\'")
         else:

@@ -44,6 +44,11 @@ SAME = [
 ]
 
 
+def test_a_literal_of_bytes_is_bytes_in_both_dialects() -> None:
+    assert Dialect.SPARK.literal(b"a'\xff") == "X'6127ff'"
+    assert Dialect.DUCKDB.literal(b"a'\xff") == r"'\x61\x27\xFF'"
+
+
 def one(text: str, dialect: Dialect = SPARK) -> Statement:
     (statement,) = parse(text, dialect)
     return statement

@@ -382,3 +382,17 @@ def test_keys_that_duckdb_would_round_are_not_changed_by_sql(lake: neve.Lake) ->
         with pytest.raises(InvalidArgument, match="nanoseconds"):
             lake.sql(text)
     assert table.scan().count() == 2
+
+
+def test_a_default_of_bytes_is_written_as_these_bytes(lake: neve.Lake) -> None:
+    lake.sql("create table shop.blobs (id bigint primary key, mark blob, note text)")
+    with lake.table("shop.blobs") as table, table.evolve() as evolution:
+        evolution.set_default("mark", b"a'\xff")
+
+    lake.sql("insert into shop.blobs (id) values (1)")
+    lake.sql(
+        "merge into shop.blobs b using (select 2 as id) s on b.id = s.id "
+        "when not matched then insert (id) values (s.id)"
+    )
+
+    assert lake.sql("select mark from shop.blobs").fetchall() == [(b"a'\xff",)] * 2

@@ -99,6 +99,35 @@ def test_the_files_of_the_guest_outlive_the_table(catalog: Catalog, tmp_path: Pa
         assert guest.to_arrow().num_rows == 2
 
 
+@pytest.mark.parametrize("groups", [(100, 30, 170), (30, 100), (100, 100, 30)])
+def test_row_groups_of_any_length_are_read_and_indexed(
+    catalog: Catalog, tmp_path: Path, groups: tuple[int, ...]
+) -> None:
+    guest = catalog.create_table("shop.clicks", SCHEMA)
+    guest.append(rows(*((number, f"c{number}") for number in range(sum(groups)))))
+    (path,) = guest_files(tmp_path)
+    content, schema = pq.read_table(path), pq.read_schema(path)
+    with pq.ParquetWriter(path, schema) as writer:
+        start = 0
+        for count in groups:
+            writer.write_table(content.slice(start, count))
+            start += count
+    options = neve.TableOptions(background=False, cache_bytes=1, row_index_bytes=1 << 20)
+
+    with neve.open(tmp_path / "lake") as lake:
+        lake.adopt("shop.clicks", "id").close()
+        assert len(data_files(tmp_path)) == 1
+        with lake.table("shop.clicks", options=options) as table:
+            is_even = groups[0] == groups[1]
+            for _ in range(2):
+                for number in range(0, start, 10):
+                    assert table.get(number) == {"id": number, "city": f"c{number}"}
+                assert table._open.engine.writer.index_once() is is_even
+                is_even = False  # it has its index now
+            assert table.get_many(list(range(start))).num_rows == start
+            assert table.verify().problems == ()
+
+
 def test_of_two_commits_the_later_row_of_a_key_stays(catalog: Catalog, tmp_path: Path) -> None:
     guest = catalog.create_table("shop.clicks", SCHEMA)
     for batch in (rows((1, "a"), (2, "b")), rows((2, "new"), (3, "c")), rows((3, "newest"))):

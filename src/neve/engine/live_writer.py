@@ -414,8 +414,14 @@ class LiveWriter:
         version = self._current.view.files.version
         try:
             return self._files.index_once(version, row_bytes_max=self._options.row_index_bytes)
+        except (Closed, Fenced):
+            raise
         except (StorageFull, NotFound):
             # It is a cache, and its data file may have been compacted since.
+            return False
+        except NeveError as error:
+            # The rest of the upkeep goes on: it renews leases.
+            logger.warning("left an index file cause=%s", error)
             return False
 
     # Rows that expire

@@ -98,6 +98,7 @@ class DataFileReader:
         self._is_index_open = False
         self._index: IndexFile | None = None
         self._has_index_rows = False
+        self._is_damaged = False
         self._key_index: KeyIndex | None = None
         # Counts that may miss some: they only decide whether an index is worth its space.
         self._decoded_groups = 0
@@ -110,16 +111,24 @@ class DataFileReader:
     @property
     def wants(self) -> Wanted:
         """What reads of this file would be faster with."""
-        if self._is_index_open and self._index is None and has_index(self.file):
+        if self._is_damaged or not has_index(self.file):
+            return Wanted.NOTHING
+        if self._is_index_open and self._index is None:
             return Wanted.KEYS
         is_worth_it = self._decoded_groups >= _DECODED_TIMES * self.group_count
-        return Wanted.ROWS if is_worth_it and not self._has_index_rows else Wanted.NOTHING
+        # An index file has rows in groups of one length: those of some other writers are not.
+        can_have_rows = bool(self._uniform_rows) and not self._has_index_rows
+        return Wanted.ROWS if is_worth_it and can_have_rows else Wanted.NOTHING
 
     @property
     def row_bytes(self) -> int:
         """About how many bytes all rows take when they are decoded; 0 when none was."""
         groups = self._decoded_groups
         return self._decoded_bytes * self.group_count // groups if groups else 0
+
+    def want_nothing(self) -> None:
+        """Want no index any more: the data file is damaged, and none can be made of it."""
+        self._is_damaged = True
 
     def open_index_again(self) -> None:
         """Use an index file that was written since the file was opened."""

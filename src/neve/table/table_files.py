@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.errors import NeveError
+from neve.errors import Corruption, NeveError
 from neve.keys.arrays import concat_keys, key_at, key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
@@ -291,7 +291,7 @@ class TableFiles:
         """Write one index file that reads of a Version's files lack; False when there is none.
 
         Rows are added while all of them take at most `row_bytes_max`, by default as much as the
-        data files of the Version.
+        data files of the Version. Raises Corruption for a damaged data file, once.
         """
         with self._lock:
             readers = [each for each in self._readers.values() if each.file.path in version.files]
@@ -306,7 +306,11 @@ class TableFiles:
         for reader in (*missing, *crowded)[:1]:
             schema = self.definitions.schema(reader.file.schema_id)
             with_rows = not missing
-            size = self._index_files.rebuild(reader.file, schema, with_rows=with_rows)
+            try:
+                size = self._index_files.rebuild(reader.file, schema, with_rows=with_rows)
+            except Corruption:
+                reader.want_nothing()
+                raise
             self.parts.recorder.add(SSTABLE_INDEX_BYTES, size)
             reader.open_index_again()
             if with_rows:

@@ -1,6 +1,7 @@
 """Index files: a cache that is made where reads need it, and goes with the newest Version."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -71,6 +72,61 @@ def test_a_missing_index_is_written_again(lake: Lake) -> None:
 
     assert index_sizes(table) == before
     read_often(table)
+
+
+def test_rows_of_a_small_file_are_not_made_ready(lake: Lake) -> None:
+    table = a_table(lake, options=OPTIONS)
+    table.upsert(rows(0, 64))
+    table.flush()
+    for number in range(64):
+        assert table.get(number) == {"id": number, "v": 0, "text": "t"}
+
+    assert not table._open.engine.writer.index_once()
+    assert index_sizes(table) == {}
+
+
+def test_a_damaged_file_does_not_keep_others_from_their_index(lake: Lake) -> None:
+    table = a_table(lake, options=OPTIONS)
+    for start in (0, 300):
+        table.upsert(rows(start, start + 300))
+        table.flush()
+    before = index_sizes(table)
+    objects, paths = table._open.stored.objects, table._open.stored.paths
+    first, second = (f"{paths.root}/{each}" for each in table.files()["file_path"].to_pylist())
+    table.close()
+    for path in before:
+        objects.delete(path)
+    payload = bytearray(objects.get(first).payload)
+    payload[4 : len(payload) // 2] = bytes(len(payload) // 2 - 4)
+    objects.put(first, bytes(payload))
+    table = lake.table("a.b", options=OPTIONS)
+    for number in (30, 330):
+        with suppress(neve.Corruption):
+            table.get(number)
+    writer = table._open.engine.writer
+
+    written = [writer.index_once() for _ in range(3)]
+
+    assert written.count(True) == 1
+    (made,) = index_sizes(table)
+    assert made == paths.index_of(second.removeprefix(f"{paths.root}/"))
+
+
+def test_a_refused_index_does_not_stop_the_upkeep(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(lake, options=OPTIONS)
+    table.upsert(rows(0, 300))
+    table.flush()
+    read_often(table)
+
+    def refuse(*_given: object, **_named: object) -> None:
+        raise neve.StorageRefused("no permission to write")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("neve.sstable.index_file.put_file", refuse)
+        assert not table._open.engine.writer.index_once()
+    assert table._open.engine.writer.index_once()
 
 
 def test_files_of_older_versions_have_no_index(lake: Lake) -> None:

@@ -420,7 +420,7 @@ class LiveWriter:
             # It is a cache, and its data file may have been compacted since.
             return False
         except NeveError as error:
-            # The rest of the upkeep goes on: it renews leases.
+            # The rest of the upkeep goes on.
             logger.warning("left an index file cause=%s", error)
             return False
 

@@ -31,7 +31,8 @@ WITHOUT_GUESTS: Final = (
     sys.executable,
     "-c",
     (
-        "import sys; sys.modules |= {'pyspark': None, 'rocksdict': None, 'duckdb': None}; "
+        "import sys; sys.modules |= dict.fromkeys("
+        "['pyspark', 'rocksdict', 'duckdb', 'uvicorn', 'moto']); "
         "from neve.__main__ import main; main()"
     ),
 )
@@ -372,7 +373,7 @@ def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
 
     first = neve("demo", "--json", "--lake", str(lake), command=WITHOUT_SPARK)
-    second = neve("demo", "--lake", str(lake), command=WITHOUT_SPARK, COLUMNS="80")
+    second = neve("demo", "--lake", str(lake), command=WITHOUT_GUESTS, COLUMNS="80")
 
     assert first.returncode == 0, first.stderr
     document = json.loads(first.stdout)
@@ -446,6 +447,7 @@ def test_the_demo_on_a_terminal_draws_progress_and_leaves_nothing_behind(tmp_pat
     assert "RocksDB is not installed here" in plain
     assert "Spark is not installed here: pip install 'neve[spark]'" in plain
     assert "DuckDB is not installed here: pip install 'neve[sql]'" in plain
+    assert "the server is not installed here: pip install 'neve[server]'" in plain
     assert re.search(r"level 0 +█", plain)
     assert [*tmp_path.iterdir()] == []
 

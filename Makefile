@@ -124,7 +124,7 @@ torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS box
 	@# No dump of stacks after five minutes: it reads frames that run, and may end the process.
 	status=0; \
 	HYPOTHESIS_PROFILE=$(if $(filter inf,$(TORTURE_SECONDS)),nightly,boxed) $(BIN)/pytest -n $(WORKERS) --dist=worksteal --timeout=14400 -o faulthandler_timeout=0 --durations=30 -m "not spark" tests/crash tests/interop tests/property tests/integration || status=$$?; \
-	$(BIN)/pytest -n 0 --timeout=14400 -o faulthandler_timeout=0 tests/spark/test_exactly_once.py tests/spark/test_table_upkeep.py tests/spark/test_cluster.py || status=$$?; \
+	$(BIN)/pytest -n 0 --timeout=14400 -o faulthandler_timeout=0 tests/spark/test_exactly_once.py tests/spark/test_table_upkeep.py tests/spark/test_cluster.py tests/spark/test_sql_tpch.py || status=$$?; \
 	$(BIN)/python -m tests.torture_page "$$NEVE_SCOREBOARD" $$(( $$(date +%s) - $$(cat .scratch/torture-started) )); \
 	exit $$status
 

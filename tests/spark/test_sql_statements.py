@@ -241,7 +241,7 @@ def test_tables_are_made_changed_shown_and_dropped(spark: SparkSession, place: P
 
 def test_a_table_from_rows_that_fail_does_not_exist(spark: SparkSession, place: Path) -> None:
     twice = "select 1 as id union all select 1 as id"
-    with pytest.raises(NeveError, match="id"):
+    with pytest.raises(NeveError, match="several rows of one key, such as 1"):
         ns.sql(spark, f"create table lake.shop.twice primary key (id) as {twice}")
 
     with neve.open(place, read_only=True) as lake:

@@ -8,6 +8,7 @@ import pytest
 
 import neve
 from neve.catalog.lake import Lake
+from neve.engine import background
 from neve.engine.change_feed import ChangeFeed
 from neve.errors import Closed, InvalidArgument, NotFound, Unavailable
 from neve.jobs.maintenance import CommittedMaintenance
@@ -55,6 +56,7 @@ def positions(table: neve.Table) -> dict[str, int]:
 
 
 def expire_all(table: neve.Table) -> neve.ExpireReport:
+    background._settle()  # a reader that is gone has ended
     report = table.expire(keep_last=1)
     table.collect_garbage(dry_run=False)
     return report

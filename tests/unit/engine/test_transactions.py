@@ -10,6 +10,7 @@ import pytest
 
 import neve
 from neve.catalog.transaction import IsolationName
+from neve.engine import background
 from neve.errors import Closed, Conflict, InvalidArgument, SchemaMismatch
 from neve.observability.metrics import TRANSACTION_CONFLICTS, TRANSACTIONS, Counters
 from neve.storage.memory_store import MemoryStore
@@ -179,6 +180,7 @@ def test_a_forgotten_transaction_releases_what_it_pinned(table: neve.Table) -> N
     tx = table.transaction()
     tx.get(1)
     del tx
+    background._settle()
 
     assert table.stats().open_snapshots == 0
 

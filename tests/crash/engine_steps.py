@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.compaction.rewrite_job import RewriteJob
+from neve.engine import background
 from neve.engine.row_input import Rows
 from neve.model.data_file import DataFile
 from neve.testing.model_table import Key
@@ -256,6 +257,8 @@ def consume(world: World, rng: Random) -> None:
     if rng.random() < 0.3:
         for _ in zip(range(rng.choice((0, 1))), reader, strict=False):
             pass
+        del reader
+        background._settle()  # one that is forgotten ends in another thread
         return
     told = [row["_commit_version"] for row in reader.read_all().to_pylist()]
     if any(not before["feed"] < number <= world.table.version for number in told):

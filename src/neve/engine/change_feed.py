@@ -135,7 +135,8 @@ class ChangeFeed:
                     return
                 # Take the new lease before releasing the old one (ENGINE-13).
                 newest = _checked_until(self._engine, stretch.until, None)
-                stretch = Changes(self._engine, stretch.until, newest)
+                read, stretch = stretch, Changes(self._engine, stretch.until, newest)
+                read.release()
             except Closed:
                 if self._engine.is_closed:
                     return
@@ -165,16 +166,22 @@ class ChangeFeed:
 
 
 class _HeldHistory:
-    """A lease on consecutive Versions, released with this object (ENGINE-14)."""
+    """A lease on consecutive Versions, released with this object at the latest (ENGINE-14)."""
 
     def __init__(
         self, engine: TableEngine, since: int, last: int, *, consumer: str | None = None
     ) -> None:
         self._engine = engine
         self._lease = engine.leases.hold_history(since, last, consumer=consumer)
+        self._end: weakref.finalize[..., _HeldHistory] | None = None
         if self._lease is not None:
-            release = partial(engine.leases.release_history, self._lease)
-            weakref.finalize(self, end_forgotten, release)
+            end = partial(engine.leases.release_history, self._lease)
+            self._end = weakref.finalize(self, end_forgotten, end)
+
+    def release(self) -> None:
+        """End the lease now, in this thread; twice is not an error."""
+        if self._lease is not None and self._end is not None and self._end.detach() is not None:
+            self._engine.leases.release_history(self._lease)
 
     def check(self) -> None:
         """Raise when the table was closed or the lease has lapsed; renews a lease when due."""
@@ -230,8 +237,16 @@ class Changes:
         """The columns of a batch."""
 
     def reader(self) -> pa.RecordBatchReader:
-        """Return all changes as a reader."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        """Return all changes as a reader, which releases them at its end."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._released_after())
+
+    def release(self) -> None:
+        """Keep the Versions no longer; nothing can be read after that."""
+        self._held.release()
+
+    def _released_after(self) -> Iterator[pa.RecordBatch]:
+        yield from self.batches()
+        self.release()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes of all commits, then those of the rows in memory."""
@@ -297,13 +312,10 @@ class ConsumedChanges(Changes):
         self._engine.check_open()
         self._engine.parts.writer_state.advance_consumer(self._consumer, self.until)
 
-    def reader(self) -> pa.RecordBatchReader:
-        """Return a reader that finishes when it is read to its end."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._finishing())
-
-    def _finishing(self) -> Iterator[pa.RecordBatch]:
+    def _released_after(self) -> Iterator[pa.RecordBatch]:
         yield from self.batches()
         self.finish()
+        self.release()
 
 
 def _checked_until(engine: TableEngine, since: int, until: int | None) -> int:

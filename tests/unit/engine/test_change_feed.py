@@ -246,6 +246,19 @@ def test_a_live_feed_is_one_view_whatever_happens_before_it_is_read(table: neve.
     assert held(table) == 0
 
 
+@pytest.mark.parametrize("consumer", [None, "me"])
+def test_a_reader_that_has_ended_holds_nothing_though_it_is_kept(
+    table: neve.Table, consumer: str | None
+) -> None:
+    reader = table.changes(0, consumer=consumer)
+    assert held(table) == 1
+
+    assert reader.read_all().num_rows
+
+    assert held(table) == 0
+    reader.close()
+
+
 def test_partial_writes_are_live_as_reads_see_them(table: neve.Table) -> None:
     with table.evolve() as e:
         e.add_column("n", pa.int64())

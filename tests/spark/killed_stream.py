@@ -5,10 +5,15 @@ before or after its commit, and the way that rows go: upserts, or changes of a f
 """
 
 import os
+import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.types import StructType
 
 from neve import spark as ns
 from neve.compaction.rewrite_job import PlanExecutor
@@ -22,6 +27,8 @@ from tests.spark.conftest import SETTINGS
 APP_ID = "killed"
 FEED = "op string, id long, v long, text string"
 EXIT_CODE = 42
+ENDS = {EXIT_CODE, -signal.SIGKILL}
+"""How a driver ends that has died as it should."""
 
 
 def run_stream(spark: SparkSession, lake: Path, source: Path, checkpoint: Path) -> None:
@@ -48,9 +55,15 @@ def run_changes(spark: SparkSession, lake: Path, source: Path, checkpoint: Path)
     query.awaitTermination()
 
 
-def run_sink(spark: SparkSession, lake: Path, source: Path, checkpoint: Path) -> None:
+def run_sink(
+    spark: SparkSession,
+    lake: Path,
+    source: Path,
+    checkpoint: Path,
+    kind: type[NeveSource] = NeveSource,
+) -> None:
     """Apply the changes that the source has, a file at a time, through the sink."""
-    spark.dataSource.register(NeveSource)
+    spark.dataSource.register(kind)
     query = (
         _changes(spark, source)
         .repartition(1)
@@ -73,8 +86,8 @@ def _changes(spark: SparkSession, source: Path) -> DataFrame:
 WAYS = {"upserts": run_stream, "changes": run_changes, "sink": run_sink}
 
 
-def die_at(batch: int, *, after_commit: bool) -> None:
-    """End this process, without any warning, before or after a batch is committed."""
+def die_at(batch: int, *, after_commit: bool, die: Callable[[], None]) -> None:
+    """Die without any warning before or after this process commits a batch."""
     commit = BulkCommitter.commit
 
     def deadly(
@@ -90,7 +103,7 @@ def die_at(batch: int, *, after_commit: bool) -> None:
     ) -> BulkOutcome:
         is_it = run.identity.application == (APP_ID, batch)
         if is_it and not after_commit:
-            os._exit(EXIT_CODE)
+            die()
         outcome = commit(
             self,
             run,
@@ -102,17 +115,40 @@ def die_at(batch: int, *, after_commit: bool) -> None:
             executor=executor,
         )
         if is_it:
-            os._exit(EXIT_CODE)
+            die()
         return outcome
 
     BulkCommitter.commit = deadly  # type: ignore[method-assign]
 
 
+def deadly_sink(batch: int, *, after_commit: bool) -> type[NeveSource]:
+    """Return a sink that kills this driver: the sink commits in a worker of Spark."""
+    driver = os.getpid()
+
+    def die() -> None:
+        os.kill(driver, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    class Deadly(NeveSource):
+        def streamWriter(  # noqa: N802 - the name is Spark's
+            self, schema: StructType, overwrite: bool
+        ) -> DataSourceStreamWriter:
+            die_at(batch, after_commit=after_commit, die=die)
+            return super().streamWriter(schema, overwrite)
+
+    return Deadly
+
+
 def main() -> None:
     lake, source, checkpoint = (Path(each) for each in sys.argv[1:4])
-    die_at(int(sys.argv[4]), after_commit=sys.argv[5] == "after")
+    batch, after_commit, way = int(sys.argv[4]), sys.argv[5] == "after", sys.argv[6]
     session = ns.session(master="local[2]", config=SETTINGS)
-    WAYS[sys.argv[6]](session, lake, source, checkpoint)
+    if way == "sink":
+        deadly = deadly_sink(batch, after_commit=after_commit)
+        run_sink(session, lake, source, checkpoint, deadly)
+    else:
+        die_at(batch, after_commit=after_commit, die=partial(os._exit, EXIT_CODE))
+        WAYS[way](session, lake, source, checkpoint)
 
 
 if __name__ == "__main__":

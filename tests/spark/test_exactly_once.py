@@ -26,7 +26,7 @@ from tests.spark.bulk_tables import (
     current_version,
     make_table,
 )
-from tests.spark.killed_stream import APP_ID, EXIT_CODE, WAYS, run_stream
+from tests.spark.killed_stream import APP_ID, ENDS, WAYS, run_stream
 
 ROWS = 100_000
 # Outside of torture, one driver dies before a commit here, and one after it in the feed below.
@@ -127,7 +127,7 @@ def die(tmp: Path, batch: int, when: str, way: str) -> None:
         capture_output=True,
         timeout=300,
     )
-    assert died.returncode == EXIT_CODE, died.stderr[-3_000:].decode()
+    assert died.returncode in ENDS, died.stderr[-3_000:].decode()
 
 
 def test_a_batch_is_upserted_once_per_application_and_number(

@@ -10,14 +10,20 @@ from tests.compatibility import kept_lake
 from tests.interop.iceberg_walk import Lineage, read_metadata, walk
 
 LAKES = sorted((Path(__file__).parent / "lakes").glob("*.zip"))
+TODAY = Path("today.zip")
+"""The lake that the next release will keep."""
+RULED = [each for each in (*LAKES, TODAY) if each.stem != "0.1.0"]
 
 
 def test_there_is_a_lake_of_a_release() -> None:
     assert LAKES
 
 
-@pytest.fixture(params=LAKES, ids=lambda path: path.stem)
+@pytest.fixture(params=[*LAKES, TODAY], ids=lambda path: path.stem)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == TODAY:
+        kept_lake.write(tmp_path / "lake")
+        return tmp_path / "lake"
     with zipfile.ZipFile(request.param) as archive:
         archive.extractall(tmp_path)
     return tmp_path / "lake"
@@ -42,6 +48,51 @@ def test_all_rows_are_there_also_those_in_the_log(lake: Path) -> None:
         found = words.get_many(list(kept_lake.TEXTS)).to_pylist()
         assert {row["word"]: row["raw"] for row in found} == kept_lake.TEXTS
         assert opened.list_namespaces() == ["empty", "notes", "shop"]
+
+
+has_rules = pytest.mark.parametrize("lake", RULED, indirect=True, ids=lambda path: path.stem)
+
+
+@has_rules
+def test_rules_go_on_after_deletes_batches_and_transactions_of_the_release(lake: Path) -> None:
+    with neve.open(lake) as opened:
+        accounts, totals = opened.table(kept_lake.ACCOUNTS), opened.table(kept_lake.TOTALS)
+        assert rows_of(accounts) == kept_lake.ACCOUNTS_NOW
+        assert rows_of(totals) == kept_lake.TOTALS_NOW
+        last = kept_lake.ACCOUNTS_NOW[5]
+        stale = [last | {"id": key, "lsn": lsn - 1} for key, lsn in kept_lake.DELETED_AT.items()]
+
+        accounts.upsert(stale)
+        accounts.upsert([row | {"lsn": 0} for row in kept_lake.ACCOUNTS_NOW.values()])
+        accounts.apply(
+            [last | {"op": "u", "lsn": 99}], app_id=kept_lake.FEED, batch=kept_lake.BATCH
+        )
+        totals.put({"id": 1, "total": 1_000, "best": 4})
+
+        assert accounts.last_batch(kept_lake.FEED) == kept_lake.BATCH
+        assert rows_of(accounts) == kept_lake.ACCOUNTS_NOW
+        assert totals.get(1) == {"id": 1, "total": 1_111, "best": 7}
+        for table in (accounts, totals):
+            table.compact(full=True)
+            assert table.verify().is_sound
+        assert rows_of(accounts) == kept_lake.ACCOUNTS_NOW
+
+
+@has_rules
+def test_a_consumer_goes_on_where_it_was(lake: Path) -> None:
+    with neve.open(lake) as opened:
+        accounts = opened.table(kept_lake.ACCOUNTS)
+        accounts.flush()
+
+        told = accounts.changes(consumer=kept_lake.CONSUMER).read_all()
+
+        assert sorted(
+            zip(told["id"].to_pylist(), told["_change_type"].to_pylist(), strict=True)
+        ) == [
+            (3, "delete"),
+            (4, "insert"),
+            (5, "insert"),
+        ]
 
 
 def test_history_is_there(lake: Path) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -223,6 +225,35 @@ def test_what_cannot_be_adopted_leaves_the_guest_as_it_is(catalog: Catalog, tmp_
             lake.adopt("shop.clicks", "nothing")
         assert (lake.list_tables(), lake.guests.names()) == ([], ["shop.clicks"])
         assert lake.guests.load("shop.clicks").to_arrow().num_rows == 2
+
+
+DIES = """
+import os, sys
+import neve
+from neve.catalog.catalog_entries import CatalogEntries
+
+CatalogEntries.replace_guest = lambda *_: os._exit(42)
+with neve.open(sys.argv[1]) as lake:
+    lake.adopt("shop.clicks", "id")
+"""
+
+
+def test_what_a_process_left_that_died_is_dropped_by_the_next_call(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    catalog.create_table("shop.clicks", SCHEMA).append(rows((1, "a"), (2, "b")))
+    died = subprocess.run([sys.executable, "-c", DIES, str(tmp_path / "lake")], check=False)
+    assert died.returncode == 42
+
+    with neve.open(tmp_path / "lake") as lake:
+        assert len(lake.list_tables()) == 1
+        assert lake.guests.names() == ["shop.clicks"]
+
+        with lake.adopt("shop.clicks", "id") as table:
+            assert found(table) == [(1, "a"), (2, "b")]
+
+        assert lake.list_tables() == ["shop.clicks"]
+        assert lake.guests.names() == []
 
 
 # Deletes: files of all kinds, made by hand.

@@ -520,11 +520,15 @@ class Lake(Handle):
         them under a second name. Rows of other files are copied; the log says why. Of several rows
         of a key the one committed last stays, or with `order_by` the one with the greatest values;
         without it, rows of one commit are refused. What is refused leaves the guest as it is.
+        Of two that adopt one guest at once, the later one wins.
         """
         self._stores.check_writable()
         guests = self.guests
         guest = guests.load(name)
-        draft = f"{name}__adopted_{self._stores.ids.uuid().hex[:12]}"
+        drafts = f"{name}__adopted_"
+        for left in [each for each in self.list_tables() if each.startswith(drafts)]:
+            self.drop_table(left, purge=True)  # of a process that died while it adopted
+        draft = f"{drafts}{self._stores.ids.uuid().hex[:12]}"
         request = requested_table(
             draft,
             guest.metadata,

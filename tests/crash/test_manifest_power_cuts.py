@@ -454,6 +454,7 @@ def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Re
 
 def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None:
     gate = Gate("R13 manifest seeds whose two runs differ", aim=20, full=500)
+    calls = 0
 
     for seed in gate.seeds():
         first, second = SimulatedDisk(seed), SimulatedDisk(seed)
@@ -461,9 +462,10 @@ def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None
         gate.cases += 1
         assert first.log == second.log
         assert ledgers[0] == ledgers[1]
-        assert first.calls > 50
+        calls += first.calls
 
     scoreboard(gate.line())
+    assert calls > 50 * gate.cases, "lives in which little happens show little"
 
 
 # R11

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.engine.applied_changes import ChangeOptions, ruled_changes
+from neve.engine.applied_changes import ChangeOptions, changes_in
 from neve.engine.row_input import Rows, batches_of
 from neve.engine.write_path import WritePath, key_batch
 from neve.errors import Closed, Conflict, InvalidArgument
@@ -35,7 +35,7 @@ from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess
 from neve.table.row_changes import RowChanges
-from neve.table.row_order import Orders, RowOrder, greatest, joined_orders, placed_orders
+from neve.table.row_order import Orders, greatest, joined_orders, placed_orders
 from neve.table.table_context import TableParts
 
 _TRIES: Final = 5
@@ -56,7 +56,6 @@ class BulkJob(KeptInProcess):
         if self.outcome is None:
             self._begin()
             self._path = WritePath(self._base.context, self._base.spec)
-            self._order = RowOrder.of(self._base.schema)
             self._nothing = self._path.context.codec.decode_many([])
 
     def _begin(self) -> None:
@@ -100,7 +99,7 @@ class BulkJob(KeptInProcess):
                 if batch.num_rows:
                     self._path.check_partition(batch)
                     keys = self._path.encode_keys(batch)
-                    self._changes.append(RowChanges.of_rows(batch, keys, self._order))
+                    self._changes.append(RowChanges.of_rows(batch, keys, self._path.order))
 
     def delete(self, keys: object) -> None:
         """Delete the rows of keys, whether there are any or not."""
@@ -121,7 +120,7 @@ class BulkJob(KeptInProcess):
         options = ChangeOptions.of(op, order_by, operations)
         if self._is_due():
             asked = options.on(self._base.schema)
-            self._changes.append(ruled_changes(changes, asked, self._path, self._order))
+            self._changes.append(changes_in(changes, asked, self._path))
 
     def overwrite_partitions(self, rows: Rows) -> None:
         """Write rows; the partitions they belong to lose all other rows.
@@ -216,7 +215,7 @@ class BulkJob(KeptInProcess):
 
         A delete by key alone is as new as the row it finds, in the table or earlier in the job.
         """
-        if self._order is None or self._replaces:
+        if self._path.order is None or self._replaces:
             return None
         rows: list[Orders] = []
         deletes: list[Orders] = []
@@ -232,10 +231,10 @@ class BulkJob(KeptInProcess):
     def _orders_before(
         self, keys: KeyArray, changes: Sequence[RowChanges], rows: Sequence[Orders]
     ) -> Orders:
-        assert self._order is not None
+        assert self._path.order is not None
         encoded = keys.dictionary_encode()
         unique = cast("KeyArray", encoded.dictionary)
-        known, _ = self._base.files.found_orders(self._base.view, unique, self._order)
+        known, _ = self._base.files.found_orders(self._base.view, unique, self._path.order)
         found = known.take(encoded.indices)
         earlier = [each.keys for each in changes if len(each.keys)]
         if not earlier:

@@ -81,7 +81,7 @@ class BulkRows:
 
         Rows come in the order of their keys, as for `upsert`; a key may have several changes.
         """
-        kept = winners(changes, self._schema, self._order, self._found)
+        kept = winners(changes, self._schema, self._found if self._order else None)
         rows, keys, deleted, orders = kept.rows, kept.keys, kept.deleted, kept.orders
         if self._rules.merge and len(keys):
             is_new = pc.is_in(as_large(keys), value_set=as_large(deleted))

@@ -25,7 +25,7 @@ from neve.engine.applied_changes import ChangeOptions, changes_in
 from neve.engine.row_input import Rows, batches_of
 from neve.engine.write_path import WritePath, key_batch
 from neve.errors import Closed, Conflict, InvalidArgument
-from neve.jobs.commit import BulkCommitter
+from neve.jobs.commit import BulkCommitter, commit_tries
 from neve.jobs.rows import BulkRows
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
@@ -37,8 +37,6 @@ from neve.storage.own_process import KeptInProcess
 from neve.table.row_changes import RowChanges
 from neve.table.row_order import Orders, greatest, joined_orders, placed_orders
 from neve.table.table_context import TableParts
-
-_TRIES: Final = 5
 
 
 class BulkJob(KeptInProcess):
@@ -138,32 +136,27 @@ class BulkJob(KeptInProcess):
             self._is_open = False
             return self.outcome
         self._check_open()
-        for left in reversed(range(_TRIES)):
-            work = self._work()
-            replaced = frozenset(file.partition for file in work.files) if self._replaces else None
-            try:
-                self.outcome = self._committer.commit(self._run, work, replaces=replaced)
-            except Conflict:
-                if not left or not self._base.schema.rules.merge:
-                    self._is_open = False
-                    raise
+        try:
+            for committing in commit_tries(decided=bool(self._base.schema.rules.merge)):
+                work = self._work()
+                replaced = (
+                    frozenset(file.partition for file in work.files) if self._replaces else None
+                )
+                with committing:
+                    self.outcome = self._committer.commit(self._run, work, replaces=replaced)
+                    return self.outcome
                 # Others changed rows that the merge functions were applied to.
                 self._begin_again()
-            except BaseException:
-                self._is_open = False
-                raise
-            else:
-                self._is_open = False
-                return self.outcome
+        finally:
+            self._is_open = False
         raise AssertionError("the last try returns or raises")
 
     def _work(self) -> BulkWork:
-        task = BulkRows(self._base, by_partition=False, ignores_rules=self._replaces)
         try:
-            self._fill(task)
-            return task.finish()
+            with BulkRows(self._base, by_partition=False, ignores_rules=self._replaces) as task:
+                self._fill(task)
+                return task.finish()
         except BaseException:
-            task.abort()
             self.close()
             raise
         finally:

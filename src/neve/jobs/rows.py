@@ -16,7 +16,8 @@ JOBS-P2  No two tasks of a job have rows of one key: the division of rows ensure
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from types import TracebackType
+from typing import Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +46,7 @@ _EXAMPLES_MAX: Final = 5
 
 
 class BulkRows:
-    """Takes the rows of one task, in order; for one thread."""
+    """Takes the rows of one task, in order; for one thread. A block that raises aborts it."""
 
     def __init__(self, base: JobBase, *, by_partition: bool, ignores_rules: bool = False) -> None:
         """Begin; with `by_partition`, rows of one partition come together.
@@ -64,6 +65,18 @@ class BulkRows:
         self._marked: dict[str, BitMap64] = {}
         self._deleted: list[KeyArray] = []
         self._seen: list[KeyArray] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.abort()
 
     def upsert(self, rows: pa.RecordBatch, keys: KeyArray, *, is_final: bool = False) -> None:
         """Take rows of the base's schema with their keys (JOBS-P1); raises SchemaMismatch.

@@ -33,7 +33,7 @@ from neve.engine.write_path import Decide, Decided, PreparedBatch, WritePath, ke
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.manifest.table_head import HeadChange
 from neve.model.array_fit import fit_column, nulls
-from neve.model.arrow_buffers import Positions
+from neve.model.arrow_buffers import Positions, one_batch
 from neve.model.arrow_types import value_hint
 from neve.model.display import listed, shown
 from neve.model.exact_columns import exact_batch
@@ -488,10 +488,10 @@ class _ArrowChanges:
         ]
         rows = self._rows.select(names).take(self.places[0])
         if not rows.num_rows:
-            return _joined([], self._schema.arrow_schema)
+            return one_batch(self._schema.arrow_schema.empty_table())
         with _counted_in(self.places[0]):
             batches = list(batches_of(rows.combine_chunks(), self._path.context.codec))
-        return _joined(batches, self._schema.arrow_schema)
+        return one_batch(pa.Table.from_batches(batches, self._schema.arrow_schema))
 
     def deleted(self) -> pa.RecordBatch:
         """Return the key columns of the rows that are deleted."""
@@ -582,12 +582,6 @@ def _kept(places: tuple[Positions, Positions]) -> tuple[Positions, Positions]:
     arrival = np.concatenate(places)
     kept = np.sort(arrival)
     return kept, np.searchsorted(kept, arrival).astype(np.int64)
-
-
-def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
-    found = table.to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], schema=schema)
 
 
 def _is_arrow(changes: Rows) -> bool:

@@ -38,6 +38,7 @@ from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
+from neve.model.arrow_buffers import one_batch
 from neve.model.display import shown
 from neve.model.row_rules import Cutoff
 from neve.model.schema import Column
@@ -143,8 +144,8 @@ class ConditionalWrites:
                 return self._prepared(batch, way.along(path))
             # The schema has changed since the rows were checked.
             other = Narrowing(path, way.columns)
-            narrowed = pa.Table.from_batches(other.batches(batch)).combine_chunks().to_batches()
-            return self._prepared(narrowed[0], other)
+            narrowed = one_batch(pa.Table.from_batches(other.batches(batch)))
+            return self._prepared(narrowed, other)
 
         keys = way.path.encode_keys(batch)
         return self._writer.write(Decided(decide, keys, byte_count=batch.nbytes + 1))

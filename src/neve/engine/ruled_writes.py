@@ -43,7 +43,7 @@ from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.arrow_buffers import Flags, Positions
+from neve.model.arrow_buffers import Flags, Positions, one_batch
 from neve.model.display import shown
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
@@ -323,9 +323,7 @@ def newer_than(
         return None
     written, gone = keys.filter(pa.array(lost & has_row)), np.flatnonzero(lost)
     rows, places = shown.get_many(written, 0)
-    (batch,) = rows.take(np.argsort(places)).combine_chunks().to_batches() or [
-        shown.context.codec.decode_many([])
-    ]
+    batch = one_batch(rows.take(np.argsort(places)))
     return Winners(rows=batch, keys=written, deleted=keys.take(gone), orders=theirs.take(gone))
 
 

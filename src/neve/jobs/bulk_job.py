@@ -30,8 +30,7 @@ from neve.jobs.rows import BulkRows
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
-from neve.model.arrow_buffers import Positions
-from neve.sstable.parquet_groups import one_batch
+from neve.model.arrow_buffers import Positions, one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess
 from neve.table.row_changes import RowChanges

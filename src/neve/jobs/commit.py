@@ -44,7 +44,7 @@ from neve.manifest.rebase import Proposal, complete, rebase
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
-from neve.model.arrow_buffers import Positions
+from neve.model.arrow_buffers import Positions, one_batch
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_spec import PartitionId, PartitionIdentity, partition_groups
 from neve.model.version import Operation, Version, VersionEdit
@@ -436,7 +436,7 @@ class ReplacedPartitions:
     def _places_inside(self, rows: pa.Table) -> Iterator[Positions]:
         """Find the rows of each of the partitions; other rows may have no partition."""
         base = self._base
-        batch = rows.combine_chunks().to_batches()[0]
+        batch = one_batch(rows)
         refused = refused_rows(batch, base.spec, base.schema)
         placed = np.setdiff1d(np.arange(batch.num_rows), refused)
         if not len(placed):

@@ -61,7 +61,7 @@ class ForeignReader:
     remedy: str
     """What to do about a file that is damaged or missing."""
     count: Callable[[int], None] = ignore
-    """Is told how many bytes a file has once it is decoded."""
+    """Takes the bytes of a file once it is decoded; raises LimitExceeded."""
 
     def missing(self, file: ForeignFile) -> InvalidArgument:
         """Return the error for a file that does not exist."""

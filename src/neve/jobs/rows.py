@@ -29,11 +29,10 @@ from neve.jobs.run import BulkWork, JobBase
 from neve.keys.arrays import as_large, concat_keys, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.model.arrow_buffers import Flags
+from neve.model.arrow_buffers import Flags, one_batch
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.row_rules import NO_RULES
 from neve.sstable.data_file_writer import DataFileWriter
-from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.table.partial_merge import merged
 from neve.table.partitions import split_by_partition

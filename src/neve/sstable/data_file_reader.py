@@ -31,7 +31,7 @@ from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import Hashes, KeyHashes
 from neve.model.array_fit import empty_rows
-from neve.model.arrow_buffers import Positions, position_array
+from neve.model.arrow_buffers import Positions, one_batch, position_array
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
@@ -44,7 +44,7 @@ from neve.observability.metrics import (
 from neve.sstable.data_file_footer import GroupFacts, OpenFooter
 from neve.sstable.index_file import IndexFile, has_index, open_index
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups, one_batch
+from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups
 from neve.sstable.row_cells import Row, RowCells, RowGetter
 from neve.sstable.row_gather import Gather, GatherSource
 from neve.storage.object_store import ObjectStore

@@ -27,6 +27,7 @@ from neve.keys.arrays import concat_keys, key_at, keys_ascend
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes
+from neve.model.arrow_buffers import one_batch
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, WalSegmentRef
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
@@ -42,7 +43,6 @@ from neve.sstable.column_statistics import StatisticsCollector
 from neve.sstable.data_file_footer import FooterFacts, seal
 from neve.sstable.index_file import encode_index_file, has_index
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.parquet_groups import one_batch
 from neve.sstable.parquet_layout import (
     GROUP_BYTES_MAX,
     GROUPS_MAX,

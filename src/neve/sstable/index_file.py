@@ -60,11 +60,12 @@ from neve.errors import Corruption, NeveError, NotFound
 from neve.keys.arrays import concat_keys
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes
+from neve.model.arrow_buffers import one_batch
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.parquet_groups import ParquetGroups, one_batch
+from neve.sstable.parquet_groups import ParquetGroups
 from neve.storage.object_store import MapsStarts, ObjectStore, map_object, put_file
 from neve.storage.table_paths import TablePaths
 

@@ -26,7 +26,7 @@ from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import empty_rows
-from neve.model.arrow_buffers import flag_array, position_array
+from neve.model.arrow_buffers import flag_array, one_batch, position_array
 from neve.model.row_rules import Cutoff, cutoff_at
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.sstable.row_cells import RowCells
@@ -226,8 +226,7 @@ class TableView:
         width = self.context.encoder.width
         keys = pa.array([key], pa.binary() if width is None else pa.binary(width))
         rows, _ = self.get_many(cast("KeyArray", keys), sequence)
-        (batch,) = rows.combine_chunks().to_batches()
-        return RowCells(self.context.schema).bind(batch)(0)
+        return RowCells(self.context.schema).bind(one_batch(rows))(0)
 
     def _search_files(self, search: "_Search") -> None:
         places, is_exact = search.places, self.context.hashes.is_exact

@@ -352,7 +352,7 @@ def test_many_keys_are_found_in_any_order(
     assert reader.keys_at(places).to_pylist() == [opened.keys[place] for place in places]
 
 
-def test_keys_that_share_a_word_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     # A hash that is the same for every key: all rows are candidates of each.
     monkeypatch.setattr("neve.keys.key_hashes._hash", lambda _: 7)
     monkeypatch.setattr(

@@ -356,7 +356,7 @@ def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
     # A hash that is the same for every key: all rows are candidates of each.
     monkeypatch.setattr("neve.keys.key_hashes._hash", lambda _: 7)
     monkeypatch.setattr(
-        "neve.keys.key_hashes.KeyHashes.hashes",
+        "neve.keys.key_hashes.KeyHashes.of",
         lambda _, keys: np.full(len(keys), 7, np.uint64),
     )
     for file_format in ROW_FORMATS:

@@ -20,7 +20,8 @@ from neve.catalog import foreign_transaction
 from neve.catalog.foreign_transaction import ForeignPart, ForeignTransactions
 from neve.catalog.lake import Lake
 from neve.iceberg.foreign_snapshots import ReadSnapshot
-from neve.jobs.foreign_commit import ForeignFile, ForeignSnapshot
+from neve.jobs.foreign_commit import ForeignSnapshot
+from neve.jobs.foreign_files import ForeignFile
 from neve.model.schema_json import Json
 from neve.storage.local_store import LocalStore
 from neve.testing.disk_calls import CHANGES

@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 
 import neve
 from neve.jobs.adoption import Adoption, GuestFile, GuestFiles
-from neve.jobs.foreign_commit import ForeignFile
+from neve.jobs.foreign_files import ForeignFile
 from neve.sstable.puffin import write_puffin
 from neve.storage.memory_store import forget_memory_stores
 from tests.integration.rest_requests import schema_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neve.cli import imported_rows
 from neve.cli.imported_rows import CsvRows
-from neve.cli.row_text import csv_lines
+from neve.cli.row_output import csv_lines
 from neve.errors import NeveError
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema

@@ -14,7 +14,8 @@ import neve
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.served_lake import ServedLake
 from neve.jobs import foreign_commit
-from neve.jobs.foreign_commit import AppendRule, ForeignCommit, ForeignFile, ForeignSnapshot
+from neve.jobs.foreign_commit import AppendRule, ForeignCommit, ForeignSnapshot
+from neve.jobs.foreign_files import ForeignFile
 from neve.jobs.run import BulkOutcome
 from neve.sstable.deletion_vector import encode_vector, read_vector
 from tests.gates import Gate

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.cli import json_rows
-from neve.cli.json_columns import JsonColumns
-from neve.cli.json_rows import JsonFileRows
+from neve.cli.json_rows import JsonColumns, JsonFileRows
 from neve.cli.refused_rows import RefusedRows
 from neve.cli.value_forms import json_values
 from neve.errors import NeveError

@@ -41,8 +41,8 @@ def encoder_of(types: list[pa.DataType]) -> KeyEncoder:
     return KeyEncoder(types, [f"k{at}" for at in range(len(types))])
 
 
-def array_of(words: KeyHashes, keys: list[bytes]) -> KeyArray:
-    array_type = pa.binary(words.key_width) if words.is_exact else pa.binary()
+def array_of(hashes: KeyHashes, keys: list[bytes]) -> KeyArray:
+    array_type = pa.binary(hashes.key_width) if hashes.is_exact else pa.binary()
     return cast("KeyArray", pa.array(keys, array_type))
 
 
@@ -50,37 +50,37 @@ def array_of(words: KeyHashes, keys: list[bytes]) -> KeyArray:
 def test_present_keys_are_found_and_absent_ones_are_not(
     drawn: tuple[KeyHashes, list[bytes]], data: st.DataObject
 ) -> None:
-    words, everything = drawn
+    hashes, everything = drawn
     is_present = data.draw(st.lists(st.booleans(), min_size=60, max_size=60))
     keys = [key for key, present in zip(everything, is_present, strict=False) if present]
-    index = KeyIndex.build(array_of(words, keys), words)
+    index = KeyIndex.build(array_of(hashes, keys), hashes)
     asked = data.draw(st.permutations(everything))
 
-    places, positions = index.find_many(words.words(array_of(words, asked)))
+    places, positions = index.find_many(hashes.of(array_of(hashes, asked)))
 
     assert [asked[place] for place in places] == [keys[position] for position in positions]
     assert places.tolist() == [place for place, key in enumerate(asked) if key in keys]
     for key in everything:
         wanted = [keys.index(key)] if key in keys else []
-        assert [*index.candidates(words.word(key))] == wanted
-        if words.is_exact:
-            assert index.find_one(words.word(key)) == (wanted or [-1])[0]
-            assert index.exact_finder()(key, words.word(key)) == (wanted or [-1])[0]
+        assert [*index.candidates(hashes.one(key))] == wanted
+        if hashes.is_exact:
+            assert index.find_one(hashes.one(key)) == (wanted or [-1])[0]
+            assert index.exact_finder()(key, hashes.one(key)) == (wanted or [-1])[0]
 
 
 @given(key_sets(exact=True), st.binary(max_size=10))
 def test_the_bounds_of_a_range_are_those_of_the_sorted_keys(
     drawn: tuple[KeyHashes, list[bytes]], other: bytes
 ) -> None:
-    words, keys = drawn
-    index = KeyIndex.build(array_of(words, keys), words)
+    hashes, keys = drawn
+    index = KeyIndex.build(array_of(hashes, keys), hashes)
 
     for key in (*keys, *(key[:-1] for key in keys), *(key + b"\0" for key in keys), other):
-        assert index.lower_bound(words.first_word(key)) == bisect_left(keys, key)
-        assert index.lower_bound(words.first_word(key, after=True)) == bisect_right(keys, key)
+        assert index.lower_bound(hashes.first(key)) == bisect_left(keys, key)
+        assert index.lower_bound(hashes.first(key, after=True)) == bisect_right(keys, key)
     for key in keys:
-        assert index.lower_bound(words.word(key)) == bisect_left(keys, key)
-        assert index.upper_bound(words.word(key)) == bisect_right(keys, key)
+        assert index.lower_bound(hashes.one(key)) == bisect_left(keys, key)
+        assert index.upper_bound(hashes.one(key)) == bisect_right(keys, key)
 
 
 @given(st.lists(st.integers(0, 12), max_size=40), st.lists(st.integers(0, 13), max_size=20))
@@ -94,10 +94,10 @@ def test_shared_words_give_every_candidate(stored: list[int], asked: list[int]) 
 
     assert [*zip(places.tolist(), positions.tolist(), strict=True)] == [
         (place, at)
-        for place, word in enumerate(asked)
+        for place, key_hash in enumerate(asked)
         for at, each in enumerate(stored)
-        if each == word
+        if each == key_hash
     ]
-    for word in range(14):
-        wanted = [at for at, each in enumerate(stored) if each == word]
-        assert [*index.candidates(word)] == wanted
+    for key_hash in range(14):
+        wanted = [at for at, each in enumerate(stored) if each == key_hash]
+        assert [*index.candidates(key_hash)] == wanted

@@ -10,8 +10,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from neve.cli.row_output import json_rows
-from neve.cli.row_text import csv_cell, csv_lines, json_lines
+from neve.cli.row_output import csv_cell, csv_lines, json_lines, json_rows
 from neve.model.row_codec import RowCodec
 from tests.property.typed_values import Table, tables
 

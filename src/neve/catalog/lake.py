@@ -28,14 +28,13 @@ from neve.catalog.foreign_transaction import ForeignTransactions
 from neve.catalog.guests import Guests, GuestTable
 from neve.catalog.known_properties import check_removed, check_texts
 from neve.catalog.lake_stores import LakeStores
-from neve.catalog.measured_table import table_handle
 from neve.catalog.open_table import OpenTable
 from neve.catalog.running_server import LoadServer, RunningServer
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.sql_door import Frame, MakeSqlEngine, Parameters, SqlResult, SqlSession
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
-from neve.catalog.table import Table, open_table_of
+from neve.catalog.table import Table, open_table_of, table_handle
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
 from neve.catalog.table_request import SchemaInput, TableRequest

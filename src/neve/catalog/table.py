@@ -11,6 +11,8 @@ This is the public interface. `OpenTable` has the definition, the history and th
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import cycle
 from threading import Event
 from typing import Final, Self, cast
 
@@ -39,9 +41,18 @@ from neve.manifest.documents import Lease
 from neve.manifest.table_head import Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.observability.metrics import (
+    GET_SECONDS,
+    PUT_SECONDS,
+    SAMPLED,
+    SCAN_SECONDS,
+    UPSERT_SECONDS,
+    Recorder,
+)
 from neve.read.dataset import ArrowDataset, scan_dataset
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
+from neve.storage.clock import Clock
 from neve.storage.object_store import RequestCount, requests_of
 from neve.storage.own_process import Handle
 from neve.table.table_view import Row
@@ -639,3 +650,64 @@ def _find_former(self: Table, name: str) -> object:
 
 # Not in the class: type checkers and completion must not see these names.
 setattr(Table, "__getattr__", _find_former)  # noqa: B010
+
+
+class MeasuredTable(Table):
+    """A table whose calls are timed, in a lake that has a recorder with labels; for many threads.
+
+    A get takes microseconds, and looking at the clock twice takes a part of one: of gets and puts,
+    one of `SAMPLED` is measured. Upserts and scans are measured all.
+    """
+
+    def __init__(self, table: OpenTable, recorder: Recorder, clock: Clock) -> None:
+        super().__init__(table)
+        self._recorder = recorder
+        self._monotonic = clock.monotonic
+        # One call of C for each get and put.
+        self._is_due: Callable[[], bool] = cycle((True, *(False,) * (SAMPLED - 1))).__next__
+
+    def put(self, row: Mapping[str, object]) -> int:
+        """Write one row; see `Table.put`."""
+        if not self._is_due():
+            return Table.put(self, row)
+        began = self._monotonic()
+        sequence = Table.put(self, row)
+        self._recorder.add(PUT_SECONDS, self._monotonic() - began)
+        return sequence
+
+    def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
+        """Write many rows; see `Table.upsert`."""
+        began = self._monotonic()
+        sequence = super().upsert(rows, columns)
+        self._recorder.add(UPSERT_SECONDS, self._monotonic() - began)
+        return sequence
+
+    def get(self, key: object) -> Row | None:
+        """Return the row of a key, or None; see `Table.get`."""
+        table = self._open
+        engine = table.opened or table.engine
+        # Another call of a method would take longer than counting.
+        if not self._is_due():
+            return engine.get(key)
+        began = self._monotonic()
+        row = engine.get(key)
+        self._recorder.add(GET_SECONDS, self._monotonic() - began)
+        return row
+
+    def scan(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        key_range: tuple[object, object] | None = None,
+        reverse: bool = False,
+    ) -> Scan:
+        """Read many rows; see `Table.scan`."""
+        scan = super().scan(filter, columns, limit, key_range, reverse)
+        return scan.timed(self._monotonic, partial(self._recorder.add, SCAN_SECONDS))
+
+
+def table_handle(table: OpenTable) -> Table:
+    """Return the handle that users get of a table."""
+    recorder = table.measured_by
+    return Table(table) if recorder is None else MeasuredTable(table, recorder, table.clock)

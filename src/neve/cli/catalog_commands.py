@@ -25,7 +25,7 @@ from neve.cli.options import (
     pairs_of,
     table_argument,
 )
-from neve.cli.table_words import (
+from neve.cli.table_report import (
     request_lines,
     requests_json,
     table_json,

@@ -50,7 +50,7 @@ from neve.cli.options import (
     open_lake,
     pairs_of,
 )
-from neve.cli.table_words import table_json
+from neve.cli.table_report import table_json
 from neve.cli.value_forms import parse_json
 from neve.errors import AlreadyExists, InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.inspect.page import Page, write_json

@@ -21,7 +21,7 @@ from neve.cli.options import (
     wide_option,
 )
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
-from neve.cli.table_words import consumer_rows, history_lines, history_rows
+from neve.cli.table_report import consumer_rows, history_lines, history_rows
 from neve.engine.change_feed import ChangeFeed, Changes
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument

@@ -43,6 +43,7 @@ from neve.engine.conditional_writes import ConditionalWrites
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.inspect.page import Page, write_json
 from neve.inspect.shown_text import Json, shown_text
+from neve.model.arrow_buffers import one_batch
 from neve.model.display import counted
 
 _BATCH_ROWS: Final = 50_000
@@ -282,9 +283,7 @@ def _without_refused(
 
 
 def _all_but(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
-    pieces = [batch.slice(0, row), batch.slice(row + 1)]
-    (left,) = pa.Table.from_batches(pieces).combine_chunks().to_batches() or [batch.slice(0, 0)]
-    return left
+    return one_batch(pa.Table.from_batches([batch.slice(0, row), batch.slice(row + 1)]))
 
 
 def _opened(

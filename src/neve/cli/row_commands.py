@@ -58,7 +58,7 @@ from neve.cli.row_output import (
     row_lines,
     write_rows,
 )
-from neve.cli.table_words import unflushed_words
+from neve.cli.table_report import unflushed_words
 from neve.cli.value_forms import json_reader, parse_json, text_reader
 from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.inspect.page import JsonDocument, Page, write_json

@@ -18,7 +18,7 @@ from neve.cli.command_wording import failure_text
 from neve.cli.commands import DocumentedCommand
 from neve.cli.options import WholeNumber, on_a_lake, open_lake, table_argument
 from neve.cli.progress_bar import progress_bar
-from neve.cli.table_words import (
+from neve.cli.table_report import (
     consumer_json,
     consumer_lines,
     lease_json,

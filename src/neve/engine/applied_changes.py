@@ -28,23 +28,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.row_input import Rows, arrow_batches, batches_of
-from neve.engine.ruled_writes import RuledPath
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import Decide, Decided, PreparedBatch, WritePath, key_batch
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
-from neve.keys.arrays import concat_keys, last_places
-from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
-from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
-from neve.model.arrow_buffers import Positions
+from neve.model.arrow_buffers import Positions, one_batch
 from neve.model.arrow_types import value_hint
 from neve.model.display import listed, shown
 from neve.model.exact_columns import exact_batch
 from neve.model.scalar_values import Unfit, scalar_form
 from neve.model.schema import Column, TableSchema
 from neve.model.suggestions import known_names_hint
-from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
 from neve.table.row_changes import RowChanges, Winners
 from neve.table.row_order import Orders, RowOrder, joined_orders, without_order
 
@@ -247,51 +242,31 @@ class AppliedChanges:
             _check_batch(*application)
             if self._is_done(*application):
                 return ApplyOutcome(sequence=engine.current.sequence, is_repeat=True)
-        options = options.on(writer.path.context.schema)
-        if isinstance(writer.path, RuledPath):
-            return self._apply_ruled(changes, options, writer.path, application)
-        prepared = prepare(changes, options, writer.path, application)
-        if prepared is None:
-            return ApplyOutcome(sequence=engine.current.sequence)
-        write, written, deleted = prepared
-
-        def decide() -> PreparedBatch | None:
-            assert application is not None
-            return None if self._is_done(*application) else write
-
-        if application is None:
-            sequence: int | None = writer.write(write)
-        else:
-            sequence = engine.once_more(lambda: writer.write(decide))
-        if sequence is None:
-            return ApplyOutcome(sequence=engine.current.sequence, is_repeat=True)
-        return ApplyOutcome(sequence=sequence, rows_written=written, rows_deleted=deleted)
-
-    def _apply_ruled(
-        self,
-        changes: Rows,
-        options: ChangeOptions,
-        path: RuledPath,
-        application: tuple[str, int] | None,
-    ) -> ApplyOutcome:
-        """Write the changes that win, in a table with an order or with merge functions."""
-        engine = self._engine
-        feed = ruled_changes(changes, options, path, path.order, application)
+        path = writer.path
+        feed = changes_in(changes, options.on(path.context.schema), path, application)
         is_repeat = False
         kept: Winners | None = None
 
-        def decide() -> PreparedBatch | None:
-            nonlocal is_repeat, kept
-            is_repeat = application is not None and self._is_done(*application)
-            if is_repeat:
-                return None
+        def make() -> PreparedBatch | None:
+            nonlocal kept
             kept = path.winners(feed)
             return path.write_of(kept, application)
 
-        # The number of a batch depends on every write before it.
-        write: Decide = decide if application is not None else Decided(decide, feed.all_keys)
-        sequence = engine.once_more(lambda: engine.writer.write(write))
-        if kept is None:
+        # Where nothing depends on what is there, other writes need not wait for it.
+        ready = make() if path.is_plain else None
+
+        def decide() -> PreparedBatch | None:
+            nonlocal is_repeat
+            is_repeat = application is not None and self._is_done(*application)
+            if is_repeat:
+                return None
+            return make() if ready is None else ready
+
+        write: Decide | PreparedBatch = decide
+        if application is None:  # the number of a batch depends on every write before it
+            write = Decided(decide, feed.all_keys) if ready is None else ready
+        sequence = engine.once_more(lambda: writer.write(write))
+        if is_repeat or kept is None:
             return ApplyOutcome(sequence=engine.current.sequence, is_repeat=is_repeat)
         return ApplyOutcome(
             sequence=engine.current.sequence if sequence is None else sequence,
@@ -328,31 +303,14 @@ class AppliedChanges:
         )
 
 
-KeyedRows = tuple[pa.RecordBatch, KeyArray]
-
-
-def newest_changes(
-    changes: Rows, options: ChangeOptions, path: WritePath
-) -> tuple[KeyedRows, KeyedRows]:
-    """Return the rows to write and the keys to delete, each key once; raises what is wrong."""
-    read = _ArrowChanges if _is_arrow(changes) else _DictChanges
-    feed = read(changes, options, path)
-    written, deleted = feed.written(), feed.deleted()
-    keys = path.encode_keys(written), path.encode_keys(deleted)
-    kept = _newest(keys, feed.places, feed.order(), has_order=bool(options.order_by))
-    upserts, deletes = written.take(kept[0]), deleted.take(kept[1])
-    path.check_partition(upserts)
-    return (upserts, keys[0].take(kept[0])), (deletes, keys[1].take(kept[1]))
-
-
-def ruled_changes(
+def changes_in(
     changes: Rows,
     options: ChangeOptions,
     path: WritePath,
-    order: RowOrder | None,
     application: tuple[str, int] | None = None,
 ) -> RowChanges:
     """Return all changes of a feed, checked, with their orders; raises what is wrong."""
+    order = path.order
     read = _ArrowChanges if _is_arrow(changes) else _DictChanges
     feed = read(changes, options, path)
     written, deleted = feed.written(), feed.deleted()
@@ -388,36 +346,6 @@ def _ordered_deletes(
     with _counted_in(deleted):
         arrays = [fit_column(column, each) for column, each in zip(given, fields, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def prepare(
-    changes: Rows, options: ChangeOptions, path: WritePath, application: tuple[str, int] | None
-) -> tuple[PreparedBatch, int, int] | None:
-    """Check changes and make one write of them; None when there is nothing to write.
-
-    Return how many rows it writes and how many it deletes, too.
-    """
-    (upserts, upsert_keys), (deletes, delete_keys) = newest_changes(changes, options, path)
-    logged: list[Change] = []
-    if upserts.num_rows:
-        logged.append(UpsertRows(upserts))
-    if deletes.num_rows:
-        logged.append(DeleteRows(deletes))
-    if application is not None:
-        logged.append(AppliedBatch(*application))
-    if not logged:
-        return None
-    whole = path.upserted(upserts, upsert_keys)
-
-    def apply(memtable: Memtable, sequence: int) -> None:
-        whole(memtable, sequence)
-        memtable.delete_batch(sequence + len(upsert_keys), delete_keys)
-        if application is not None:
-            last = sequence + len(upsert_keys) + len(delete_keys)
-            memtable.note_applied(last, *application)
-
-    keys = concat_keys([upsert_keys, delete_keys])
-    return PreparedBatch(path.encoded(logged), apply, keys), len(upsert_keys), len(delete_keys)
 
 
 class _DictChanges:
@@ -560,10 +488,10 @@ class _ArrowChanges:
         ]
         rows = self._rows.select(names).take(self.places[0])
         if not rows.num_rows:
-            return _joined([], self._schema.arrow_schema)
+            return one_batch(self._schema.arrow_schema.empty_table())
         with _counted_in(self.places[0]):
             batches = list(batches_of(rows.combine_chunks(), self._path.context.codec))
-        return _joined(batches, self._schema.arrow_schema)
+        return one_batch(pa.Table.from_batches(batches, self._schema.arrow_schema))
 
     def deleted(self) -> pa.RecordBatch:
         """Return the key columns of the rows that are deleted."""
@@ -585,25 +513,6 @@ class _ArrowChanges:
                 raise without_order(name, "a change", row=int(kept[blank[0]]))
             found.append(column.take(back))
         return found
-
-
-def _newest(
-    keys: tuple[KeyArray, KeyArray],
-    places: tuple[Positions, Positions],
-    order: Sequence["pa.Array[Any]"],
-    *,
-    has_order: bool,
-) -> tuple[Positions, Positions]:
-    """Return which upserts and which deletes are the newest change of their key."""
-    count = len(keys[0])
-    arrival = np.concatenate(places)
-    if has_order and order:
-        by_age = np.lexsort((arrival, _ranks(order)))
-    else:
-        by_age = np.argsort(arrival, kind="stable")
-    newest = last_places(pa.concat_arrays(keys), by_age)
-    newest = newest[np.argsort(arrival[newest], kind="stable")]
-    return newest[newest < count], newest[newest >= count] - count
 
 
 def _ranks(order: Sequence["pa.Array[Any]"]) -> Positions:
@@ -673,12 +582,6 @@ def _kept(places: tuple[Positions, Positions]) -> tuple[Positions, Positions]:
     arrival = np.concatenate(places)
     kept = np.sort(arrival)
     return kept, np.searchsorted(kept, arrival).astype(np.int64)
-
-
-def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
-    found = table.to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], schema=schema)
 
 
 def _is_arrow(changes: Rows) -> bool:

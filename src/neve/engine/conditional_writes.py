@@ -13,7 +13,7 @@ A row that has expired counts as absent. A partial write over one is logged as w
 is merged again, the expired row may be there still, or may have been removed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isnan
@@ -23,29 +23,26 @@ import numpy as np
 import pyarrow as pa
 
 from neve.engine.live_writer import LiveWriter
-from neve.engine.row_input import (
-    given_columns,
-    given_rows,
-    narrowed_batches,
-    newest_rows,
-)
+from neve.engine.row_input import given_columns, given_rows, narrowed_batches
 from neve.engine.ruled_writes import RuledPath, add_folded, needs_order, new_given
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import (
-    ATOMIC_BYTES_MAX,
     Decided,
     PreparedBatch,
     PreparedWrite,
     WritePath,
+    bounded,
+    joined_and_bounded,
 )
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
+from neve.model.arrow_buffers import one_batch
 from neve.model.display import shown
 from neve.model.row_rules import Cutoff
 from neve.model.schema import Column
-from neve.model.write_batch import Change, PartialRows, UpsertRows, WriteBatch
+from neve.model.write_batch import Change, PartialRows, WriteBatch
 from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
     Places,
@@ -147,8 +144,8 @@ class ConditionalWrites:
                 return self._prepared(batch, way.along(path))
             # The schema has changed since the rows were checked.
             other = Narrowing(path, way.columns)
-            narrowed = pa.Table.from_batches(other.batches(batch)).combine_chunks().to_batches()
-            return self._prepared(narrowed[0], other)
+            narrowed = one_batch(pa.Table.from_batches(other.batches(batch)))
+            return self._prepared(narrowed, other)
 
         keys = way.path.encode_keys(batch)
         return self._writer.write(Decided(decide, keys, byte_count=batch.nbytes + 1))
@@ -166,12 +163,9 @@ class PartialWrites:
     def prepared(self, batch: pa.RecordBatch, way: "Narrowing") -> PreparedBatch | None:
         """Return the write of a batch, all or nothing; None when no row of it counts."""
         keys = way.path.encode_keys(batch)
-        if isinstance(way.path, RuledPath):
-            rows, keys = way.path.admitted(batch, keys, way.schema)
-            if not rows.num_rows:
-                return None
-        else:
-            rows, keys = newest_rows(batch, keys)
+        rows, keys = way.path.admitted(batch, keys, way.schema)
+        if not rows.num_rows:
+            return None
         pieces: list[_MergedBatch] = []
         for at in range(0, rows.num_rows, MERGED_ROWS_MAX):
             part, part_keys = rows.slice(at, MERGED_ROWS_MAX), keys.slice(at, MERGED_ROWS_MAX)
@@ -251,15 +245,8 @@ class PartialWrites:
             raise _without_required(required[0], way.path, keys, np.empty(0, np.int64))
         rows = widened(batch, schema)
         way.path.check_partition(rows)
-        path = way.path
-        if isinstance(path, RuledPath):
-            nothing = keys.slice(0, 0)
-            kept = Winners(rows=rows, keys=keys, deleted=nothing, orders=None)
-            return _MergedBatch(*path.changes_of(path.after_expired(kept)))
-        return _MergedBatch(
-            [UpsertRows(rows)],
-            lambda memtable, sequence: memtable.upsert_batch(sequence, keys, rows),
-        )
+        kept = Winners(rows=rows, keys=keys, deleted=keys.slice(0, 0), orders=None)
+        return _MergedBatch(*way.path.changes_of(way.path.after_expired(kept)))
 
 
 class _Decision(Protocol):
@@ -292,17 +279,12 @@ class Narrowing:
         return narrowed_batches(rows, self._codec, self.path.context.schema)
 
     def bounded(self, rows: object) -> Iterator[pa.RecordBatch]:
-        """Yield rows as batches of a bounded size; each is one write."""
-        batches: Iterable[pa.RecordBatch] = (each for each in self.batches(rows) if each.num_rows)
-        if not isinstance(rows, pa.RecordBatchReader):
-            # Check all before writing the first, and write as one batch those that fit.
-            held = list(batches)
-            batches = pa.Table.from_batches(held).combine_chunks().to_batches() if held else []
-        for batch in batches:
-            count = max(1, -(-batch.nbytes // ATOMIC_BYTES_MAX))
-            size = -(-batch.num_rows // count)
-            for at in range(0, batch.num_rows, size):
-                yield batch.slice(at, size)
+        """Return rows as batches of a bounded size; each is one write."""
+        batches = self.batches(rows)
+        if isinstance(rows, pa.RecordBatchReader):
+            return (each for batch in batches for each in bounded(batch))
+        # Check all before writing the first, and write as one batch those that fit.
+        return joined_and_bounded(batches)
 
 
 def _is_same(found: Row, expected: Mapping[str, object], path: WritePath) -> bool:

@@ -44,7 +44,6 @@ from neve.engine.upkeep import forget_decisions, overtaken
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import Decide, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, StorageFull
-from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
@@ -107,13 +106,7 @@ class LiveWriter:
         self._epoch = claim.epoch
         self._lock = claim.lock
         self.publishing = publishing
-        self.committer = TableCommitter(
-            parts.versions,
-            parts.writer_state,
-            clock=parts.clock,
-            ids=parts.ids,
-            recorder=parts.recorder,
-        )
+        self.committer = parts.committer()
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
         self._expiry = RowExpiry(files, self.committer)

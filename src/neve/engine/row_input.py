@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, NeveError, Phrase, SchemaMismatch, Unavailable, Wording
-from neve.keys.arrays import key_objects, last_places
+from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
@@ -302,15 +302,6 @@ def _check_names(found: Sequence[str], wanted: Sequence[str], schema: TableSchem
                 column=name,
                 hint=known_names_hint(str(name), schema.arrow_schema.names),
             )
-
-
-def newest_rows(batch: pa.RecordBatch, keys: KeyArray) -> tuple[pa.RecordBatch, KeyArray]:
-    """Return each key once, with the last of its rows: all have the same columns."""
-    last = last_places(keys)
-    if len(last) == len(keys):
-        return batch, keys
-    places = np.sort(last)
-    return batch.take(places), keys.take(places)
 
 
 def given_rows(

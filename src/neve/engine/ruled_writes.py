@@ -30,12 +30,12 @@ import pyarrow as pa
 from neve.engine.row_input import batches_of
 from neve.engine.snapshot import CurrentView
 from neve.engine.write_path import (
-    ATOMIC_BYTES_MAX,
     Decide,
     Decided,
     PreparedBatch,
     PreparedRow,
     WritePath,
+    joined_and_bounded,
     key_batch,
 )
 from neve.errors import SchemaMismatch
@@ -43,17 +43,13 @@ from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.arrow_buffers import Flags, Positions
+from neve.model.arrow_buffers import Flags, Positions, one_batch
 from neve.model.display import shown
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionFacts
 from neve.model.write_batch import (
     SEQUENCE_MAX,
-    AppliedBatch,
-    Change,
-    DeleteRows,
-    UpsertRows,
 )
 from neve.observability.metrics import CHANGES_IGNORED, CHANGES_TIED
 from neve.table.file_set import FileSet
@@ -85,7 +81,6 @@ class RuledPath(WritePath):
         super().__init__(context, spec)
         self._current = current
         self._files = files
-        self.order = RowOrder.of(context.schema)
         self.is_plain = False
         self.put = self._put
         self.upsert = self._upsert
@@ -102,12 +97,7 @@ class RuledPath(WritePath):
         keys = self.encode_keys(rows)
         if self.order is not None or rules.ttl is not None:
             return self.decided(RowChanges.of_rows(rows, keys, self.order))
-        write_rows = self._rows_writer(rows, keys)
-        return PreparedBatch(
-            checked.changes,
-            lambda memtable, sequence: write_rows(sequence, memtable),
-            (checked.key,),
-        )
+        return PreparedBatch(checked.changes, self.upserted(rows, keys), (checked.key,))
 
     def _put_in_order(self, checked: PreparedRow, order: RowOrder) -> Decide:
         """Decide about one row without arrays, which take many times as long."""
@@ -130,7 +120,7 @@ class RuledPath(WritePath):
     def _upsert(self, rows: object) -> Iterator[Decide]:
         batches = batches_of(rows, self.context.codec)
         if not isinstance(rows, pa.RecordBatchReader):
-            batches = iter(_grouped([each for each in batches if each.num_rows]))
+            batches = joined_and_bounded(batches)
         for batch in batches:
             if batch.num_rows:
                 self.check_partition(batch)
@@ -160,7 +150,7 @@ class RuledPath(WritePath):
 
     def winners(self, changes: RowChanges) -> Winners:
         """Return the changes that win, and count the others."""
-        kept = winners(changes, self.context.schema, self.order, self.found_orders)
+        kept = winners(changes, self.context.schema, self.found_orders if self.order else None)
         recorder = self._files.parts.recorder
         if kept.ignored:
             recorder.add(CHANGES_IGNORED, kept.ignored)
@@ -270,44 +260,12 @@ class RuledPath(WritePath):
 
     # Writing
 
-    def write_of(self, kept: Winners, application: tuple[str, int] | None) -> PreparedBatch | None:
-        """Return the write of the changes that win; None when there is nothing to log."""
-        logged, apply_changes = self.changes_of(kept)
-        if application is not None:
-            logged.append(AppliedBatch(*application))
-        if not logged:
-            return None
-
-        def apply(memtable: Memtable, sequence: int) -> None:
-            apply_changes(memtable, sequence)
-            if application is not None:
-                count = len(kept.deleted) + len(kept.keys)
-                memtable.note_applied(sequence + count, *application)
-
-        return PreparedBatch(self.encoded(logged), apply, concat_keys([kept.deleted, kept.keys]))
-
-    def changes_of(self, kept: Winners) -> tuple[list[Change], Callable[[Memtable, int], None]]:
-        """Return changes that win in the form of the log, and what applies them."""
-        rows, deleted, orders = kept.rows, kept.deleted, kept.orders
-        logged: list[Change] = []
-        if len(deleted):
-            logged.append(DeleteRows(self._delete_batch(deleted, orders)))
-        if rows.num_rows:
-            logged.append(UpsertRows(rows))
-        write_rows = self._rows_writer(rows, kept.keys)
-
-        def apply(memtable: Memtable, sequence: int) -> None:
-            memtable.delete_batch(sequence, deleted, orders)
-            write_rows(sequence + len(deleted), memtable)
-
-        return logged, apply
-
-    def _rows_writer(self, rows: pa.RecordBatch, keys: KeyArray) -> Callable[[int, Memtable], None]:
+    def upserted(self, rows: pa.RecordBatch, keys: KeyArray) -> Callable[[Memtable, int], None]:
+        """Return what applies rows of this schema to a memtable: with merge functions, folded."""
         if not self.context.schema.rules.merge:
-            whole = self.upserted(rows, keys)
-            return lambda sequence, memtable: whole(memtable, sequence)
+            return super().upserted(rows, keys)
         given = new_given(keys, np.empty(0, np.int64), all_columns(self.context.schema))
-        return lambda sequence, memtable: add_folded(
+        return lambda memtable, sequence: add_folded(
             memtable,
             sequence,
             rows,
@@ -316,15 +274,6 @@ class RuledPath(WritePath):
             context=self.context,
             files=self._current.view.files,
         )
-
-    def _delete_batch(self, keys: KeyArray, orders: Orders | None) -> pa.RecordBatch:
-        """Return deletes as the log has them: key columns, and order columns if there are any."""
-        arrays = self.context.encoder.decode_arrays(keys)
-        fields = list(self.context.schema.key_schema)
-        if orders is not None and self.order is not None:
-            arrays += self.order.columns_of(orders)
-            fields += [self.context.schema.column(name).arrow_field for name in self.order.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def in_order(
@@ -374,9 +323,7 @@ def newer_than(
         return None
     written, gone = keys.filter(pa.array(lost & has_row)), np.flatnonzero(lost)
     rows, places = shown.get_many(written, 0)
-    (batch,) = rows.take(np.argsort(places)).combine_chunks().to_batches() or [
-        shown.context.codec.decode_many([])
-    ]
+    batch = one_batch(rows.take(np.argsort(places)))
     return Winners(rows=batch, keys=written, deleted=keys.take(gone), orders=theirs.take(gone))
 
 
@@ -469,13 +416,3 @@ def needs_order(columns: Sequence[str], schema: TableSchema) -> None:
                 column=name,
                 hint="Write it too: it says how new the change is",
             )
-
-
-def _grouped(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join batches of a call to one, or to several of a bounded size."""
-    if not batches:
-        return
-    table = pa.Table.from_batches(batches)
-    rows = max(1, table.num_rows // max(1, -(-table.nbytes // ATOMIC_BYTES_MAX)))
-    for start in range(0, table.num_rows, rows):
-        yield from table.slice(start, rows).combine_chunks().to_batches()

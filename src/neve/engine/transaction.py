@@ -29,9 +29,8 @@ import pyarrow as pa
 
 from neve.engine.background import end_forgotten
 from neve.engine.conditional_writes import Narrowing, PartialWrites
-from neve.engine.open_transactions import OpenTransactions
 from neve.engine.ruled_writes import RuledPath, path_of
-from neve.engine.snapshot import CurrentView, rows_in_order
+from neve.engine.snapshot import CurrentView, OpenTransactions, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import Decide, Decided, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound

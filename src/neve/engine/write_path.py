@@ -9,6 +9,7 @@ Nothing is logged before the whole batch has passed.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 
 from neve.engine.row_input import ArrowStream, batches_of, imported_table, narrowed_codec
@@ -20,8 +21,17 @@ from neve.model.array_fit import fit_column, nulls
 from neve.model.arrow_buffers import exact_array
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
-from neve.model.schema import Column
-from neve.model.write_batch import Change, DeleteRow, DeleteRows, UpsertRows, WriteBatch
+from neve.model.schema import Column, TableSchema
+from neve.model.write_batch import (
+    AppliedBatch,
+    Change,
+    DeleteRow,
+    DeleteRows,
+    UpsertRows,
+    WriteBatch,
+)
+from neve.table.row_changes import RowChanges, Winners, folded, winners
+from neve.table.row_order import Orders, RowOrder
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_context import TableContext
 from neve.wal.append_outcome import Unapplied
@@ -122,6 +132,7 @@ class WritePath:
         self.context = context
         self.spec = spec
         self.schema_id = context.schema.schema_id
+        self.order = RowOrder.of(context.schema)
         self.is_plain = True
         """Whether a row is written without a look at what is there."""
         self._encode = context.codec.encode
@@ -181,7 +192,9 @@ class WritePath:
                 if batch.num_rows:
                     yield self._upsert_batch([self._keyed(batch)])
             return
-        yield from self._grouped([self._keyed(batch) for batch in batches if batch.num_rows])
+        yield from self._grouped(
+            [self._keyed(each) for batch in batches for each in bounded(batch)]
+        )
 
     def checked_key(self, key: object) -> PreparedBatch:
         """Prepare the delete of one row."""
@@ -225,14 +238,13 @@ class WritePath:
         """Combine batches to writes of a bounded size; rows keep their order."""
         group: list[tuple[pa.RecordBatch, KeyArray]] = []
         group_bytes = 0
-        for batch, keys in keyed:
-            for piece in _pieces(batch, keys):
-                size = piece[0].nbytes
-                if group and group_bytes + size > ATOMIC_BYTES_MAX:
-                    yield self._upsert_batch(group)
-                    group, group_bytes = [], 0
-                group.append(piece)
-                group_bytes += size
+        for piece in keyed:
+            size = piece[0].nbytes
+            if group and group_bytes + size > ATOMIC_BYTES_MAX:
+                yield self._upsert_batch(group)
+                group, group_bytes = [], 0
+            group.append(piece)
+            group_bytes += size
         if group:
             yield self._upsert_batch(group)
 
@@ -249,6 +261,63 @@ class WritePath:
             apply,
             concat_keys([keys for _, keys in group]),
         )
+
+    # Upserts and deletes together
+
+    def winners(self, changes: RowChanges) -> Winners:
+        """Return the changes that win: here the newest of each key."""
+        return winners(changes, self.context.schema, None)
+
+    def admitted(
+        self, rows: pa.RecordBatch, keys: KeyArray, schema: TableSchema
+    ) -> tuple[pa.RecordBatch, KeyArray]:
+        """Return the rows of a partial write that win, each key once; they have this schema."""
+        return folded(rows, keys, np.arange(len(keys)), schema, self.context.schema.rules)
+
+    def after_expired(self, kept: Winners) -> Winners:
+        """Return changes after the deletes of expired rows that they would be folded into."""
+        return kept
+
+    def write_of(self, kept: Winners, application: tuple[str, int] | None) -> PreparedBatch | None:
+        """Return the write of the changes that win; None when there is nothing to log."""
+        logged, apply_changes = self.changes_of(kept)
+        if application is not None:
+            logged.append(AppliedBatch(*application))
+        if not logged:
+            return None
+
+        def apply(memtable: Memtable, sequence: int) -> None:
+            apply_changes(memtable, sequence)
+            if application is not None:
+                count = len(kept.deleted) + len(kept.keys)
+                memtable.note_applied(sequence + count, *application)
+
+        return PreparedBatch(self.encoded(logged), apply, concat_keys([kept.deleted, kept.keys]))
+
+    def changes_of(self, kept: Winners) -> tuple[list[Change], Callable[[Memtable, int], None]]:
+        """Return changes that win in the form of the log, and what applies them."""
+        rows, deleted, orders = kept.rows, kept.deleted, kept.orders
+        logged: list[Change] = []
+        if len(deleted):
+            logged.append(DeleteRows(self._deletes(deleted, orders)))
+        if rows.num_rows:
+            logged.append(UpsertRows(rows))
+        apply_rows = self.upserted(rows, kept.keys)
+
+        def apply(memtable: Memtable, sequence: int) -> None:
+            memtable.delete_batch(sequence, deleted, orders)
+            apply_rows(memtable, sequence + len(deleted))
+
+        return logged, apply
+
+    def _deletes(self, keys: KeyArray, orders: Orders | None) -> pa.RecordBatch:
+        """Return deletes as the log has them: key columns, and order columns if there are any."""
+        arrays = self.context.encoder.decode_arrays(keys)
+        fields = list(self.context.schema.key_schema)
+        if orders is not None and self.order is not None:
+            arrays += self.order.columns_of(orders)
+            fields += [self.context.schema.column(name).arrow_field for name in self.order.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def upserted(self, rows: pa.RecordBatch, keys: KeyArray) -> Callable[[Memtable, int], None]:
         """Return what applies rows of this schema to a memtable."""
@@ -335,9 +404,17 @@ def _key_columns(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _pieces(batch: pa.RecordBatch, keys: KeyArray) -> Iterator[tuple[pa.RecordBatch, KeyArray]]:
+def bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split a batch that is too large for one write into parts of about equal size."""
     count = max(1, -(-batch.nbytes // ATOMIC_BYTES_MAX))
     rows = max(1, -(-batch.num_rows // count))
     for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows), keys.slice(start, rows)
+        yield batch.slice(start, rows)
+
+
+def joined_and_bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches of a call to one, or to several of a bounded size."""
+    held = [each for each in batches if each.num_rows]
+    if held:
+        for batch in pa.Table.from_batches(held).combine_chunks().to_batches():
+            yield from bounded(batch)

@@ -22,7 +22,8 @@ from neve.iceberg.pyiceberg_bridge import (
     read_manifest_list,
 )
 from neve.jobs.adoption import GuestFile, GuestFiles
-from neve.jobs.foreign_commit import ForeignFile, ForeignSnapshot
+from neve.jobs.foreign_commit import ForeignSnapshot
+from neve.jobs.foreign_files import ForeignFile
 from neve.model.schema_json import Json, JsonObject
 
 _EQUALITY: Final = 2

@@ -21,11 +21,9 @@ JOBS-A1  Every live row of a key is kept or copied once, and no row is read back
 JOBS-A2  If anything is refused, nothing is left but the other engine's files.
 """
 
-import io
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -35,14 +33,14 @@ from pyroaring import BitMap64
 
 from neve.engine.row_input import batches_of
 from neve.engine.write_path import WritePath, key_batch
-from neve.errors import Corruption, InvalidArgument, NeveError, NotFound, SchemaMismatch
-from neve.jobs.commit import BulkCommitter, BulkRun
-from neve.jobs.foreign_commit import (
+from neve.errors import Corruption, NotFound, SchemaMismatch
+from neve.jobs.commit import BulkCommitter
+from neve.jobs.foreign_files import (
     ForeignFile,
+    ForeignReader,
     Locate,
-    columns_of,
+    check_positions,
     matching_rows,
-    positions_by_file,
     typed_columns,
 )
 from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
@@ -56,7 +54,7 @@ from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.schema import TableSchema, constant_array
 from neve.sstable.data_file_footer import GroupFacts, OpenFooter, plain_type
-from neve.sstable.deletion_vector import bitmap_of, decode_vector
+from neve.sstable.deletion_vector import bitmap_of
 from neve.sstable.index_file import encode_index_file
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups
@@ -67,9 +65,6 @@ from neve.table.row_order import Orders, RowOrder, joined_orders
 from neve.table.table_context import TableParts
 
 logger = logging.getLogger(__name__)
-
-_PARQUET: Final = "PARQUET"
-_PUFFIN: Final = "PUFFIN"
 
 Fetch = Callable[[str], bytes]
 """Returns the bytes at a location; raises InvalidArgument."""
@@ -107,7 +102,6 @@ class Adoption:
     """Fills a new table with the files of another engine's; for one thread."""
 
     def __init__(self, parts: TableParts, *, locate: Locate, fetch: Fetch) -> None:
-        self._parts = parts
         self._committer = BulkCommitter(parts)
         self._locate = locate
         self._fetch = fetch
@@ -119,29 +113,22 @@ class Adoption:
         it has rows already.
         """
         run = self._committer.begin()
-        try:
-            work, sources = self._work(run, guest)
-        except BaseException:
-            self._committer.give_up(run)
-            raise
+        with self._committer.working(run) as base:
+            work, sources = self._work(base, guest)
         outcome = self._committer.commit(run, work, is_first=True)
         kept = sum(each.is_kept for each in sources)
         return AdoptionOutcome(outcome=outcome, kept=kept, copied=len(sources) - kept)
 
-    def _work(self, run: BulkRun, guest: GuestFiles) -> tuple[BulkWork, "list[_Source]"]:
-        base = JobBase(self._parts, run.run, run.base)
-        try:
-            files = _Sources(base, self._locate, self._fetch)
-            sources = [files.open(each) for each in guest.data]
-            by_name = {source.name: source for source in sources}
-            for each in guest.deletes:
-                files.delete(each, sources, by_name)
-            files.resolve(sources)
-            work = [files.copied(sources)]
-            work += [files.kept(each) for each in sources if each.is_kept and each.has_rows]
-            return BulkWork.joined(work), sources
-        finally:
-            base.close()
+    def _work(self, base: JobBase, guest: GuestFiles) -> tuple[BulkWork, "list[_Source]"]:
+        files = _Sources(base, self._locate, self._fetch)
+        sources = [files.open(each) for each in guest.data]
+        by_name = {source.name: source for source in sources}
+        for each in guest.deletes:
+            files.delete(each, sources, by_name)
+        files.resolve(sources)
+        work = [files.copied(sources)]
+        work += [files.kept(each) for each in sources if each.is_kept and each.has_rows]
+        return BulkWork.joined(work), sources
 
 
 @dataclass(slots=True)
@@ -179,7 +166,13 @@ class _Sources:
         self._locate = locate
         self._fetch = fetch
         self._path = WritePath(base.context, base.spec)
-        self._words = KeyHashes(base.context.encoder)
+        self._reader = ForeignReader(
+            schema=base.schema,
+            fetch=self._payload,
+            owner="the table",
+            remedy="Restore it, or compact the table with the engine that wrote it",
+        )
+        self._hashes = KeyHashes(base.context.encoder)
         self._key_names = [column.name for column in base.schema.key_columns]
 
     # Files
@@ -199,7 +192,7 @@ class _Sources:
     def _linked(self, given: GuestFile, path: str | None) -> _Source:
         if path is None:
             raise _Unfit("it is outside of the lake")
-        if given.file.file_format.upper() != _PARQUET:
+        if not given.file.is_parquet:
             raise _Unfit(f"its format is {given.file.file_format[:20]!a}")
         parts, base = self._base.parts, self._base
         objects, paths = parts.objects, parts.paths
@@ -209,7 +202,7 @@ class _Sources:
             size = objects.size(path)
             link_object(objects, path, stored)
         except NotFound as error:
-            raise _missing(given.file) from error
+            raise self._reader.missing(given.file) from error
         file = DataFile(
             path=stored.removeprefix(f"{paths.root}/"),
             file_bytes=size,
@@ -253,34 +246,15 @@ class _Sources:
             raise _Unfit("its rows are in several partitions")
         return replace(file, partition=partitions[0].values)
 
-    def _bytes(self, file: ForeignFile) -> bytes:
+    def _payload(self, file: ForeignFile) -> bytes:
         path = self._locate(file.location)
         if path is None:
             return self._fetch(file.location)
-        try:
-            return self._base.parts.objects.get(path).payload
-        except NotFound as error:
-            raise _missing(file) from error
-
-    def _parquet(self, file: ForeignFile) -> pa.Table:
-        if file.file_format.upper() != _PARQUET:
-            raise InvalidArgument(
-                f"the table has a file of format {file.file_format[:20]!a}",
-                path=file.location,
-                hint="Rewrite it as Parquet with the engine that wrote it",
-            )
-        try:
-            return pq.ParquetFile(io.BytesIO(self._bytes(file))).read()
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise InvalidArgument(
-                f"a file of the table cannot be read: {error}",
-                path=file.location,
-                hint="Restore it, or remove it with the engine that wrote it",
-            ) from error
+        return self._base.parts.objects.get(path).payload
 
     def _rows(self, file: ForeignFile) -> pa.Table:
         """Return the columns of a file; those that it does not have are their first default."""
-        rows = columns_of(self._parquet(file), self._schema)
+        rows = self._reader.rows(file)
         for column in self._schema.columns:
             if column.name not in rows.schema.names:
                 initial = constant_array(column, column.initial_default, length=rows.num_rows)
@@ -297,46 +271,20 @@ class _Sources:
         if file.equality_ids:
             self._delete_equal(given, sources)
             return
-        for location, positions in self._positions(file):
+        for location, positions in self._reader.positions(file):
             source = by_name.get(self._locate(location) or location)
             # Deletes may outlive the files they are of.
             if source is None or source.given.sequence > given.sequence:
                 continue
-            if positions and positions.max() >= len(source.keys):
-                raise InvalidArgument(
-                    "a position is after the last row of its file",
-                    path=file.location,
-                    hint="Compact the table with the engine that wrote it",
-                )
+            check_positions(positions, len(source.keys), file.location)
             source.dead |= positions
 
-    def _positions(self, file: ForeignFile) -> Iterator[tuple[str, BitMap64]]:
-        if file.file_format.upper() != _PUFFIN:
-            yield from positions_by_file(self._parquet(file), file.location)
-            return
-        start = file.offset or 0
-        payload = self._bytes(file)[start : start + (file.length or 0)]
-        try:
-            yield str(file.referenced), decode_vector(payload, path=file.location)
-        except Corruption as error:
-            raise InvalidArgument(
-                error.message, path=file.location, hint="Write the table's deletes again"
-            ) from error
-
     def _delete_equal(self, given: GuestFile, sources: Sequence[_Source]) -> None:
-        try:
-            names = [self._schema.column_by_id(each).name for each in given.file.equality_ids]
-        except NotFound as error:
-            raise InvalidArgument(
-                f"equality deletes name a column that the table no longer has: {error.message}",
-                path=given.file.location,
-                hint="Compact the table with the engine that wrote it",
-            ) from error
-        wanted = typed_columns(self._rows(given.file), names, self._schema)
+        wanted = self._reader.equality_deletes(given.file, self._rows(given.file))
         for source in sources:
             if source.given.sequence < given.sequence:
-                hits = np.flatnonzero(matching_rows(self._columns(source, names), wanted))
-                source.dead |= bitmap_of(hits)
+                rows = self._columns(source, wanted.column_names)
+                source.dead |= bitmap_of(np.flatnonzero(matching_rows(rows, wanted)))
 
     def _columns(self, source: _Source, names: Sequence[str]) -> pa.Table:
         if source.groups is not None:
@@ -348,20 +296,20 @@ class _Sources:
     def resolve(self, sources: Sequence[_Source]) -> None:
         """Mark all rows of a key but the newest; raises InvalidArgument when none is newer."""
         live = [_live_places(source) for source in sources]
-        words = [
-            self._words.words(source.keys)[places]
+        hashes = [
+            self._hashes.of(source.keys)[places]
             for source, places in zip(sources, live, strict=True)
         ]
-        if not words:
+        if not hashes:
             return
-        joined = np.concatenate(words)
+        joined = np.concatenate(hashes)
         order = np.argsort(joined, kind="stable")
         is_again = joined[order][1:] == joined[order][:-1]
         if not is_again.any():
             return
-        # Only these can have a key in common: all of them, unless words are hashes.
+        # Only these can have a key in common: all of them, if hashes are exact.
         some = np.unique(np.concatenate((order[1:][is_again], order[:-1][is_again])))
-        starts = np.cumsum([0, *map(len, words)])
+        starts = np.cumsum([0, *map(len, hashes)])
         owners = np.searchsorted(starts, some, side="right") - 1
         self._mark_older(sources, owners, np.concatenate(live)[some])
 
@@ -412,7 +360,7 @@ class _Sources:
         assert file is not None
         parts = self._base.parts
         pieces = encode_index_file(
-            file=file, key_index=KeyIndex.build(source.keys, self._words), words=self._words
+            file=file, key_index=KeyIndex.build(source.keys, self._hashes), hashes=self._hashes
         )
         put_file(parts.objects, parts.paths.index_of(file.path), pieces)
         marked = {file.path: source.dead} if source.dead else {}
@@ -432,13 +380,9 @@ class _Sources:
         keyed = sorted_by_key(pieces)
         if keyed is None:
             return BulkWork()
-        task = BulkRows(self._base, by_partition=False)
-        try:
+        with BulkRows(self._base, by_partition=False) as task:
             task.upsert(*keyed)
             return task.finish()
-        except BaseException:
-            task.abort()
-            raise
 
 
 def _live_places(source: _Source) -> Positions:
@@ -485,12 +429,4 @@ def _fits(found: ArrowField, wanted: ArrowField) -> bool:
     return all(
         _fits(each if is_named else each.with_name(other.name), other)
         for each, other in zip(inner, wanted_inner, strict=True)
-    )
-
-
-def _missing(file: ForeignFile) -> NeveError:
-    return InvalidArgument(
-        "a file of the table does not exist",
-        path=file.location,
-        hint="Restore it, or remove it with the engine that wrote it",
     )

@@ -21,24 +21,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.engine.applied_changes import ChangeOptions, ruled_changes
+from neve.engine.applied_changes import ChangeOptions, changes_in
 from neve.engine.row_input import Rows, batches_of
 from neve.engine.write_path import WritePath, key_batch
 from neve.errors import Closed, Conflict, InvalidArgument
-from neve.jobs.commit import BulkCommitter
+from neve.jobs.commit import BulkCommitter, commit_tries
 from neve.jobs.rows import BulkRows
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
-from neve.model.arrow_buffers import Positions
-from neve.sstable.parquet_groups import one_batch
+from neve.model.arrow_buffers import Positions, one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.storage.own_process import KeptInProcess
 from neve.table.row_changes import RowChanges
-from neve.table.row_order import Orders, RowOrder, greatest, joined_orders, placed_orders
+from neve.table.row_order import Orders, greatest, joined_orders, placed_orders
 from neve.table.table_context import TableParts
-
-_TRIES: Final = 5
 
 
 class BulkJob(KeptInProcess):
@@ -56,7 +53,6 @@ class BulkJob(KeptInProcess):
         if self.outcome is None:
             self._begin()
             self._path = WritePath(self._base.context, self._base.spec)
-            self._order = RowOrder.of(self._base.schema)
             self._nothing = self._path.context.codec.decode_many([])
 
     def _begin(self) -> None:
@@ -100,7 +96,7 @@ class BulkJob(KeptInProcess):
                 if batch.num_rows:
                     self._path.check_partition(batch)
                     keys = self._path.encode_keys(batch)
-                    self._changes.append(RowChanges.of_rows(batch, keys, self._order))
+                    self._changes.append(RowChanges.of_rows(batch, keys, self._path.order))
 
     def delete(self, keys: object) -> None:
         """Delete the rows of keys, whether there are any or not."""
@@ -121,7 +117,7 @@ class BulkJob(KeptInProcess):
         options = ChangeOptions.of(op, order_by, operations)
         if self._is_due():
             asked = options.on(self._base.schema)
-            self._changes.append(ruled_changes(changes, asked, self._path, self._order))
+            self._changes.append(changes_in(changes, asked, self._path))
 
     def overwrite_partitions(self, rows: Rows) -> None:
         """Write rows; the partitions they belong to lose all other rows.
@@ -139,32 +135,27 @@ class BulkJob(KeptInProcess):
             self._is_open = False
             return self.outcome
         self._check_open()
-        for left in reversed(range(_TRIES)):
-            work = self._work()
-            replaced = frozenset(file.partition for file in work.files) if self._replaces else None
-            try:
-                self.outcome = self._committer.commit(self._run, work, replaces=replaced)
-            except Conflict:
-                if not left or not self._base.schema.rules.merge:
-                    self._is_open = False
-                    raise
+        try:
+            for committing in commit_tries(decided=bool(self._base.schema.rules.merge)):
+                work = self._work()
+                replaced = (
+                    frozenset(file.partition for file in work.files) if self._replaces else None
+                )
+                with committing:
+                    self.outcome = self._committer.commit(self._run, work, replaces=replaced)
+                    return self.outcome
                 # Others changed rows that the merge functions were applied to.
                 self._begin_again()
-            except BaseException:
-                self._is_open = False
-                raise
-            else:
-                self._is_open = False
-                return self.outcome
+        finally:
+            self._is_open = False
         raise AssertionError("the last try returns or raises")
 
     def _work(self) -> BulkWork:
-        task = BulkRows(self._base, by_partition=False, ignores_rules=self._replaces)
         try:
-            self._fill(task)
-            return task.finish()
+            with BulkRows(self._base, by_partition=False, ignores_rules=self._replaces) as task:
+                self._fill(task)
+                return task.finish()
         except BaseException:
-            task.abort()
             self.close()
             raise
         finally:
@@ -216,7 +207,7 @@ class BulkJob(KeptInProcess):
 
         A delete by key alone is as new as the row it finds, in the table or earlier in the job.
         """
-        if self._order is None or self._replaces:
+        if self._path.order is None or self._replaces:
             return None
         rows: list[Orders] = []
         deletes: list[Orders] = []
@@ -232,10 +223,10 @@ class BulkJob(KeptInProcess):
     def _orders_before(
         self, keys: KeyArray, changes: Sequence[RowChanges], rows: Sequence[Orders]
     ) -> Orders:
-        assert self._order is not None
+        assert self._path.order is not None
         encoded = keys.dictionary_encode()
         unique = cast("KeyArray", encoded.dictionary)
-        known, _ = self._base.files.found_orders(self._base.view, unique, self._order)
+        known, _ = self._base.files.found_orders(self._base.view, unique, self._path.order)
         found = known.take(encoded.indices)
         earlier = [each.keys for each in changes if len(each.keys)]
         if not earlier:

@@ -23,7 +23,7 @@ JOBS-J5  Upkeep comes after the commit, and its failure changes nothing about th
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, overload
@@ -37,15 +37,14 @@ from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.publishing import CommitPublishing
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
 from neve.jobs.maintenance import CommittedMaintenance
-from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
+from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity, announce
 from neve.keys.columns import KeyArray
-from neve.manifest.commit import CommitPlan, TableCommitter, base_in
+from neve.manifest.commit import CommitPlan, base_in
 from neve.manifest.rebase import Proposal, complete, rebase
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
-from neve.manifest.writer_state import Intent
-from neve.model.arrow_buffers import Positions
+from neve.model.arrow_buffers import Positions, one_batch
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_spec import PartitionId, PartitionIdentity, partition_groups
 from neve.model.version import Operation, Version, VersionEdit
@@ -58,7 +57,19 @@ logger = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 12 * 60 * 60.0
 _COMMIT_SECONDS: Final = 300.0
+_TRIES: Final = 5
 _MOVES_ROWS: Final = frozenset({Operation.REPLACE, Operation.EVOLVE})
+
+
+def commit_tries(*, decided: bool) -> Iterator[suppress]:
+    """Yield a block for the commit of each try of a job.
+
+    A block that ends with Conflict goes on to the next try if the job depends on the rows it reads
+    (JOBS-J3); the last try raises it.
+    """
+    for _ in range(_TRIES - 1 if decided else 0):
+        yield suppress(Conflict)
+    yield suppress()  # noqa: B022 - the last block is like the others, and raises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +94,7 @@ class BulkCommitter:
         self._versions = parts.versions
         self._levels = levels or LevelOptions()
         self._has_upkeep = upkeep
-        self._committer = TableCommitter(
-            parts.versions,
-            parts.writer_state,
-            clock=parts.clock,
-            ids=parts.ids,
-            commit_seconds=_COMMIT_SECONDS,
-            recorder=parts.recorder,
-        )
+        self._committer = parts.committer(commit_seconds=_COMMIT_SECONDS)
 
     def find_committed(self, identity: JobIdentity) -> BulkOutcome | None:
         """Return the outcome of a job that is committed already, after publishing it."""
@@ -112,10 +116,7 @@ class BulkCommitter:
         _ = known.head_change
         parts = self._parts
         run = RunName.drawn(parts.ids)
-        deadline_ms = parts.clock.now_ms() + int(deadline_seconds * 1_000)
-        parts.writer_state.register_intent(
-            Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
-        )
+        announce(parts, run, seconds=deadline_seconds)
         try:
             if base is None:
                 lease = parts.leases.hold_newest(parts.versions, seconds=deadline_seconds)
@@ -125,6 +126,16 @@ class BulkCommitter:
             parts.writer_state.release_intent(run.digits)
             raise
         return BulkRun(run=run, base=lease.version, lease_id=lease.lease_id, identity=known)
+
+    @contextmanager
+    def working(self, run: BulkRun) -> Iterator[JobBase]:
+        """Yield the Version that a run works on; a block that raises gives the run up."""
+        try:
+            with JobBase(self._parts, run.run, run.base) as base:
+                yield base
+        except BaseException:
+            self.give_up(run)
+            raise
 
     def commit(
         self,
@@ -179,8 +190,7 @@ class BulkCommitter:
 
     def check(self, run: BulkRun, work: BulkWork, *, is_exact: bool) -> None:
         """Raise Conflict if a commit of the run, as `decided` or `is_exact`, would be void now."""
-        base = JobBase(self._parts, run.run, run.base)
-        try:
+        with JobBase(self._parts, run.run, run.base) as base:
             session = self._versions.store.read()
             head = self._versions.head_in(session)
             self._versions.refuse_dropped(head)
@@ -189,8 +199,6 @@ class BulkCommitter:
                 self._refuse_any_change(session, base.version, current)
             keys = _KeysOfWork(base, work, with_seen=True)
             self._refuse_changed(session, base, keys, base.version, current)
-        finally:
-            base.close()
 
     def give_up(self, run: BulkRun) -> None:
         """End a run that is not committed; what cannot be deleted now is garbage for later.
@@ -428,7 +436,7 @@ class ReplacedPartitions:
     def _places_inside(self, rows: pa.Table) -> Iterator[Positions]:
         """Find the rows of each of the partitions; other rows may have no partition."""
         base = self._base
-        batch = rows.combine_chunks().to_batches()[0]
+        batch = one_batch(rows)
         refused = refused_rows(batch, base.spec, base.schema)
         placed = np.setdiff1d(np.arange(batch.num_rows), refused)
         if not len(placed):

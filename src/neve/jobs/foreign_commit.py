@@ -24,8 +24,7 @@ JOBS-F3  Nothing is brought back to life: a delete file that is removed needs an
          data file, or the data file is removed, too.
 """
 
-import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,30 +33,34 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from neve.engine.row_input import batches_of
 from neve.engine.write_path import WritePath, key_batch
 from neve.errors import (
     Conflict,
-    Corruption,
     InvalidArgument,
     LimitExceeded,
     NeveError,
     NotFound,
 )
 from neve.jobs.commit import BulkCommitter, BulkRun
+from neve.jobs.foreign_files import (
+    ForeignFile,
+    ForeignReader,
+    Locate,
+    check_positions,
+    matching_rows,
+    typed_columns,
+)
 from neve.jobs.rows import BulkRows, duplicate_keys, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import as_large, concat_keys, key_objects, same_keys
 from neve.keys.columns import KeyArray
 from neve.model.arrow_buffers import Flags
-from neve.model.arrow_types import field_id_of
 from neve.model.data_file import DataFile
-from neve.model.schema import TableSchema
 from neve.read.changes import equal_rows
-from neve.sstable.deletion_vector import bitmap_of, decode_vector
+from neve.sstable.deletion_vector import bitmap_of
 from neve.table.row_changes import RowChanges
 from neve.table.row_order import RowOrder, joined_orders, loses
 from neve.table.table_context import TableParts
@@ -65,34 +68,12 @@ from neve.table.table_context import TableParts
 FOREIGN_BYTES_MAX: Final = 2 << 30
 """Bytes of the files of one commit, stored and decoded: its rows are compared in memory."""
 
-_PATH_ID: Final = 2147483546
-_POSITION_ID: Final = 2147483545
-_PARQUET: Final = "PARQUET"
-_PUFFIN: Final = "PUFFIN"
-
-Locate = Callable[[str], str | None]
-"""Returns the path in the lake of a location; None when it is outside."""
-
 
 class AppendRule(StrEnum):
     """What an append of a key that exists does: the property `neve.append`."""
 
     UPSERT = "upsert"
     REFUSE = "refuse"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFile:
-    """A file of another engine's commit, as its manifest describes it."""
-
-    location: str
-    file_format: str = _PARQUET
-    equality_ids: tuple[int, ...] = ()
-    """Columns of equality deletes; empty for position deletes and data."""
-    referenced: str | None = None
-    """The data file that a vector belongs to."""
-    offset: int | None = None
-    length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,11 +163,8 @@ class ForeignCommit:
                 path=self._parts.paths.root,
                 hint="Load the table again and repeat the commit",
             ) from error
-        try:
-            work = self._work(run, snapshots)
-        except BaseException:
-            self._committer.give_up(run)
-            raise
+        with self._committer.working(run) as base:
+            work = self._work(base, snapshots)
         is_exact = any(each.removed or each.deletes_added for each in snapshots)
         return PreparedCommit(run=run, work=work, is_exact=is_exact)
 
@@ -207,28 +185,20 @@ class ForeignCommit:
             self._parts.writer_state.release_reservation(self._job_id)
         self._committer.give_up(prepared.run)
 
-    def _work(self, run: BulkRun, snapshots: Sequence[ForeignSnapshot]) -> BulkWork:
-        base = JobBase(self._parts, run.run, run.base)
+    def _work(self, base: JobBase, snapshots: Sequence[ForeignSnapshot]) -> BulkWork:
+        reading = _Reading(base, self._locate, self._staged)
         try:
-            reading = _Reading(base, self._locate, self._staged)
-            try:
-                for snapshot in snapshots:
-                    reading.take(snapshot)
-                rows, gone = reading.rows(), reading.gone()
-            except (pa.ArrowException, LookupError, ValueError, TypeError, OverflowError) as error:
-                raise InvalidArgument(
-                    f"a file of the commit does not fit the table: {str(error)[:200]}",
-                    hint="Load the table again and write the files again",
-                ) from error
-            task = BulkRows(base, by_partition=False)
-            try:
-                _Comparison(base, self._appends).fill(task, rows, gone)
-                return task.finish()
-            except BaseException:
-                task.abort()
-                raise
-        finally:
-            base.close()
+            for snapshot in snapshots:
+                reading.take(snapshot)
+            rows, gone = reading.rows(), reading.gone()
+        except (pa.ArrowException, LookupError, ValueError, TypeError, OverflowError) as error:
+            raise InvalidArgument(
+                f"a file of the commit does not fit the table: {str(error)[:200]}",
+                hint="Load the table again and write the files again",
+            ) from error
+        with BulkRows(base, by_partition=False) as task:
+            _Comparison(base, self._appends).fill(task, rows, gone)
+            return task.finish()
 
 
 class _Reading:
@@ -244,6 +214,13 @@ class _Reading:
         self._removed: set[str] = set()
         self._gone: list[KeyArray] = []
         self._bytes = 0
+        self._reader = ForeignReader(
+            schema=base.schema,
+            fetch=self._fetch,
+            owner="the commit",
+            remedy="Load the table again, and write the files again",
+            count=self._count,
+        )
 
     def take(self, snapshot: ForeignSnapshot) -> None:
         """Take the changes of the next snapshot."""
@@ -253,7 +230,7 @@ class _Reading:
             if each.equality_ids:
                 self._delete_equal(each)
         for each in snapshot.added:
-            self._added[self._inside(each.location)] = _AddedFile(self._read_rows(each))
+            self._added[self._inside(each.location)] = _AddedFile(self._reader.rows(each))
         marked: set[str] = set()
         for each in snapshot.deletes_added:
             if not each.equality_ids:
@@ -289,17 +266,12 @@ class _Reading:
             )
         return path
 
-    def _bytes_of(self, file: ForeignFile) -> bytes:
+    def _fetch(self, file: ForeignFile) -> bytes:
         path = self._inside(file.location)
         objects = self._base.parts.objects
-        try:
-            # The size that a manifest says is only a claim.
-            self._count(objects.size(path))
-            return objects.get(path).payload
-        except NotFound as error:
-            raise InvalidArgument(
-                "a file of the commit does not exist", path=file.location, hint="Write it first"
-            ) from error
+        # The size that a manifest says is only a claim.
+        self._count(objects.size(path))
+        return objects.get(path).payload
 
     def _count(self, byte_count: int) -> None:
         """Add to what the commit takes in memory; raises LimitExceeded."""
@@ -311,29 +283,6 @@ class _Reading:
                 actual=self._bytes,
                 hint="Commit in smaller parts, or load with lake.bulk or Spark",
             )
-
-    def _parquet(self, file: ForeignFile) -> pa.Table:
-        if file.file_format.upper() != _PARQUET:
-            raise InvalidArgument(
-                f"the commit has a file of format {file.file_format[:20]!a}",
-                path=file.location,
-                hint="Write Parquet: set write.format.default=parquet",
-            )
-        try:
-            parquet = pq.ParquetFile(io.BytesIO(self._bytes_of(file)))
-            groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
-            self._count(sum(group.total_byte_size for group in groups))
-            return parquet.read()
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise InvalidArgument(
-                f"a file of the commit cannot be read: {error}",
-                path=file.location,
-                hint="Write it again",
-            ) from error
-
-    def _read_rows(self, file: ForeignFile) -> pa.Table:
-        """Return the columns that the table has, found by id; by name in a file without ids."""
-        return columns_of(self._parquet(file), self._base.schema)
 
     def _file_of(self, location: str) -> DataFile | None:
         path = self._inside(location).removeprefix(self._root)
@@ -358,57 +307,24 @@ class _Reading:
         self._remove_live(own, BitMap64(range(own.row_count)))
 
     def _remove_live(self, file: DataFile, positions: BitMap64) -> None:
-        if positions and positions.max() >= file.row_count:
-            raise InvalidArgument(
-                f"a position is after the last of {file.row_count:,} rows",
-                path=file.path,
-                hint="Write the deletes again",
-            )
+        check_positions(positions, file.row_count, file.path)
         live = positions - self._base.files.vector(file)
         if live:
             self._gone.append(self._base.files.keys_at(file, live))
 
     def _delete_positions(self, file: ForeignFile) -> set[str]:
         """Take position deletes; return the data files they belong to."""
-        if file.file_format.upper() == _PUFFIN:
-            pairs = [(self._referenced(file), self._vector(file))]
-        else:
-            pairs = list(positions_by_file(self._parquet(file), file.location))
         touched: set[str] = set()
-        for location, positions in pairs:
+        for location, positions in self._reader.positions(file):
             path = self._inside(location)
             touched.add(path.removeprefix(self._root))
             added = self._added.get(path)
             if added is None:
                 self._remove_live(self._own_file(location), positions)
                 continue
-            if positions and positions.max() >= added.rows.num_rows:
-                raise InvalidArgument(
-                    "a position is after the last row of its file",
-                    path=location,
-                    hint="Write the deletes again",
-                )
+            check_positions(positions, added.rows.num_rows, location)
             added.dead |= positions
         return touched
-
-    def _referenced(self, file: ForeignFile) -> str:
-        if not file.referenced:
-            raise InvalidArgument(
-                "a deletion vector does not say which file it belongs to",
-                path=file.location,
-                hint="Set referenced_data_file",
-            )
-        return file.referenced
-
-    def _vector(self, file: ForeignFile) -> BitMap64:
-        payload = self._bytes_of(file)
-        start = file.offset or 0
-        try:
-            return decode_vector(payload[start : start + (file.length or 0)], path=file.location)
-        except Corruption as error:
-            raise InvalidArgument(
-                error.message, path=file.location, hint="Write the vector again"
-            ) from error
 
     def _check_kept(self, removed: Iterable[ForeignFile], marked: set[str]) -> None:
         """Refuse deletes that are taken back (JOBS-F3)."""
@@ -429,21 +345,14 @@ class _Reading:
     def _files_deleted_by(self, file: ForeignFile) -> Iterator[str]:
         if file.equality_ids:
             return
-        for location, _ in positions_by_file(self._parquet(file), file.location):
+        for location, _ in self._reader.positions(file):
             yield self._inside(location).removeprefix(self._root)
 
     def _delete_equal(self, file: ForeignFile) -> None:
         """Take equality deletes: they delete rows of the table and of earlier snapshots."""
         schema = self._base.schema
-        try:
-            names = [schema.column_by_id(each).name for each in file.equality_ids]
-        except NotFound as error:
-            raise InvalidArgument(
-                f"equality deletes name a column that the table does not have: {error.message}",
-                path=file.location,
-                hint="Load the table again",
-            ) from error
-        wanted = typed_columns(self._read_rows(file), names, schema)
+        wanted = self._reader.equality_deletes(file)
+        names = wanted.column_names
         if {*file.equality_ids} == {*schema.primary_key}:
             key_names = [column.name for column in schema.key_columns]
             batch = key_batch(wanted.select(key_names), self._base.context)
@@ -572,69 +481,3 @@ class _Comparison:
 def _is_in(keys: KeyArray, among: KeyArray) -> Flags:
     found = pc.is_in(as_large(keys), value_set=as_large(among))
     return found.to_numpy(zero_copy_only=False)
-
-
-def columns_of(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the columns that a table has, found by id; by name in a file without ids."""
-    by_id = {field_id_of(each): place for place, each in enumerate(rows.schema)}
-    if {*by_id} == {None}:
-        by_name = {name: place for place, name in enumerate(rows.schema.names)}
-        places = {each.name: by_name.get(each.name) for each in schema.columns}
-    else:
-        places = {each.name: by_id.get(each.field_id) for each in schema.columns}
-    found = {name: place for name, place in places.items() if place is not None}
-    return rows.select([*found.values()]).rename_columns([*found])
-
-
-def typed_columns(rows: pa.Table, names: Sequence[str], schema: TableSchema) -> pa.Table:
-    """Return columns of the table's types; one that a file does not have is NULL."""
-    fields = [schema.arrow_schema.field(name) for name in names]
-    nothing = pa.nulls(rows.num_rows)
-    arrays = [
-        (rows.column(each.name) if each.name in rows.schema.names else nothing).cast(each.type)
-        for each in fields
-    ]
-    return pa.table(arrays, names=list(names))
-
-
-def positions_by_file(deletes: pa.Table, location: str) -> Iterator[tuple[str, BitMap64]]:
-    """Yield the positions of a position delete file, by data file."""
-    by_id = {field_id_of(each): place for place, each in enumerate(deletes.schema)}
-    names = deletes.schema.names
-    try:
-        path_at = by_id[_PATH_ID] if _PATH_ID in by_id else names.index("file_path")
-        position_at = by_id[_POSITION_ID] if _POSITION_ID in by_id else names.index("pos")
-    except ValueError as error:
-        raise InvalidArgument(
-            "position deletes have no columns file_path and pos",
-            path=location,
-            hint="Write them again",
-        ) from error
-    if deletes.column(path_at).null_count or deletes.column(position_at).null_count:
-        raise InvalidArgument(
-            "position deletes have rows without a file or a position",
-            path=location,
-            hint="Write them again",
-        )
-    encoded = deletes.column(path_at).combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    positions = deletes.column(position_at).combine_chunks().to_numpy(zero_copy_only=False)
-    if len(positions) and positions.min() < 0:
-        raise InvalidArgument("a position is below 0", path=location, hint="Write them again")
-    for code, path in enumerate(encoded.dictionary.to_pylist()):
-        yield str(path), bitmap_of(np.unique(positions[codes == code].astype(np.int64)))
-
-
-def matching_rows(rows: pa.Table, wanted: pa.Table) -> Flags:
-    """Return which rows have the values of one of the wanted rows; NULL equals NULL."""
-    count = rows.num_rows
-    if not count or not wanted.num_rows:
-        return np.zeros(count, np.bool_)
-    both = pa.concat_tables([rows.cast(wanted.schema), wanted])
-    codes = np.zeros(both.num_rows, np.int64)
-    for column in both.columns:
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        values = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        # Numbers of distinct combinations so far stay below the number of rows.
-        _, codes = np.unique(codes * (int(values.max()) + 1) + values, return_inverse=True)
-    return np.isin(codes[:count], codes[count:])

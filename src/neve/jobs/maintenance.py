@@ -58,13 +58,12 @@ from neve.engine.verification import (
     verify_table,
 )
 from neve.errors import Corruption, Fenced, InvalidArgument, NeveError, NotPublished, StorageFull
-from neve.jobs.run import JobBase
+from neve.jobs.run import JobBase, announce
 from neve.keys.columns import KeyArray
-from neve.manifest.commit import CommitPlan, TableCommitter
+from neve.manifest.commit import CommitPlan
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange
 from neve.manifest.version_reader import Session, TableSnapshot
-from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
@@ -76,7 +75,7 @@ from neve.table.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
 
-_ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
+_ANNOUNCED_SECONDS: Final = 24 * 60 * 60.0
 _VOID_SECONDS_MAX: Final = 600.0
 _RENEWALS_PER_LEASE: Final = 6
 _REMOTE_BYTES: Final = 128 << 20
@@ -399,13 +398,7 @@ class CommittedMaintenance(Maintenance):
 
     def __init__(self, parts: TableParts, options: TableOptions | None = None) -> None:
         super().__init__(parts, options or TableOptions())
-        self._committer = TableCommitter(
-            parts.versions,
-            parts.writer_state,
-            clock=parts.clock,
-            ids=parts.ids,
-            recorder=parts.recorder,
-        )
+        self._committer = parts.committer()
 
     def keep_in_shape(self, *, since: Version, executor: PlanExecutor | None = None) -> None:
         """Do what a live writer does in the background, after a job that began on a Version.
@@ -614,28 +607,21 @@ class CommittedMaintenance(Maintenance):
             renewing.start()
             try:
                 run = RunName.drawn(parts.ids)
-                base = JobBase(parts, run, lease.version, file_bytes=options.file_bytes)
-                try:
+                with JobBase(parts, run, lease.version, file_bytes=options.file_bytes) as base:
                     yield base
-                finally:
-                    base.close()
             finally:
                 renewing.close()
 
     @contextmanager
     def _announced(self, run: RunName) -> Iterator[str]:
         """Announce the files of a run (JOBS-K1); yield the intent, which ends with the commit."""
-        deadline_ms = self._parts.clock.now_ms() + _ANNOUNCED_MS
-        work = self._parts.writer_state
         try:
-            work.register_intent(
-                Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
-            )
+            announce(self._parts, run, seconds=_ANNOUNCED_SECONDS)
             yield run.digits
         finally:
             # A commit has ended it already; the collector finds files that were not committed.
             with suppress(NeveError):
-                work.release_intent(run.digits)
+                self._parts.writer_state.release_intent(run.digits)
 
     def _abandon(self, run: RunName) -> None:
         """Announce the files of void plans for the collector: a commit ended their intent."""

@@ -22,10 +22,10 @@ from neve.jobs.rows import BulkRows
 from neve.jobs.run import JobBase
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import one_batch
 from neve.model.display import shown
 from neve.model.row_rules import NO_RULES
 from neve.model.schema import TableSchema
-from neve.sstable.parquet_groups import one_batch
 from neve.table.partial_merge import MERGED_ROWS_MAX, merged, required_columns, widened
 
 Choices = npt.NDArray[np.int64]

@@ -16,7 +16,8 @@ JOBS-P2  No two tasks of a job have rows of one key: the division of rows ensure
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from types import TracebackType
+from typing import Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +29,10 @@ from neve.jobs.run import BulkWork, JobBase
 from neve.keys.arrays import as_large, concat_keys, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.model.arrow_buffers import Flags
+from neve.model.arrow_buffers import Flags, one_batch
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.row_rules import NO_RULES
 from neve.sstable.data_file_writer import DataFileWriter
-from neve.sstable.parquet_groups import one_batch
 from neve.sstable.remembered_deletes import RememberedDeletes
 from neve.table.partial_merge import merged
 from neve.table.partitions import split_by_partition
@@ -45,7 +45,7 @@ _EXAMPLES_MAX: Final = 5
 
 
 class BulkRows:
-    """Takes the rows of one task, in order; for one thread."""
+    """Takes the rows of one task, in order; for one thread. A block that raises aborts it."""
 
     def __init__(self, base: JobBase, *, by_partition: bool, ignores_rules: bool = False) -> None:
         """Begin; with `by_partition`, rows of one partition come together.
@@ -65,6 +65,18 @@ class BulkRows:
         self._deleted: list[KeyArray] = []
         self._seen: list[KeyArray] = []
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.abort()
+
     def upsert(self, rows: pa.RecordBatch, keys: KeyArray, *, is_final: bool = False) -> None:
         """Take rows of the base's schema with their keys (JOBS-P1); raises SchemaMismatch.
 
@@ -81,7 +93,7 @@ class BulkRows:
 
         Rows come in the order of their keys, as for `upsert`; a key may have several changes.
         """
-        kept = winners(changes, self._schema, self._order, self._found)
+        kept = winners(changes, self._schema, self._found if self._order else None)
         rows, keys, deleted, orders = kept.rows, kept.keys, kept.deleted, kept.orders
         if self._rules.merge and len(keys):
             is_new = pc.is_in(as_large(keys), value_set=as_large(deleted))

@@ -16,11 +16,13 @@ from pyroaring import BitMap64
 
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
+from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_writer import DataFileWriter
+from neve.storage.own_process import Handle
 from neve.table.file_writers import RunIds, RunName
 from neve.table.partitions import Partition
 from neve.table.table_context import TableParts
@@ -30,7 +32,15 @@ from neve.table.table_view import TableView
 _DIGITS_MAX: Final = 15
 
 
-class JobBase:
+def announce(parts: TableParts, run: RunName, *, seconds: float) -> None:
+    """Announce the files of a run, so that no collector deletes them for a time (JOBS-K1)."""
+    deadline_ms = parts.clock.now_ms() + int(seconds * 1_000)
+    parts.writer_state.register_intent(
+        Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
+    )
+
+
+class JobBase(Handle):
     """The Version that a job works on, and the writers of its files; for one thread."""
 
     def __init__(

@@ -1,16 +1,15 @@
 """KeyHashes: keys as unsigned 64-bit numbers, which one array holds and one search finds.
 
-Keys of a fixed width of at most eight bytes are their own words, read as big-endian numbers. The
-order of words is then the order of keys, and a word identifies its key: the words are exact.
+A key of a fixed width of at most eight bytes is its own hash, read as a big-endian number. The
+order of hashes is then the order of keys, and a hash identifies its key: the hashes are exact.
 
-Every other key is hashed: the word is the first half of its MurmurHash3 x64 128 with seed 0, as
-`mmh3` computes it for one key. Two keys may share a word, so each match has to be compared with the
-row's own key.
+Of every other key it is the first half of its MurmurHash3 x64 128 with seed 0, as `mmh3` computes
+it for one key. Two keys may share a hash, so each match has to be compared with the row's own key.
 
-KEYS-5  `word(key)` is what `words` returns for the same key in a column.
-KEYS-6  Words are stored (see `neve.sstable.index_file`): the word of a key never changes.
+KEYS-5  `one(key)` is what `of` returns for the same key in a column.
+KEYS-6  Hashes are stored (see `neve.sstable.index_file`): the hash of a key never changes.
 
-How `words` hashes a column without a loop over rows:
+How `of` hashes a column without a loop over rows:
 
 1. A key is blocks of sixteen bytes, each two little-endian words, and a tail padded with zeros.
    Zeros change nothing: a word of zeros is mixed into the hash as zero.
@@ -31,9 +30,9 @@ from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.model.arrow_buffers import Positions, fixed_bytes
 
-Words: TypeAlias = npt.NDArray[np.uint64]
+Hashes: TypeAlias = npt.NDArray[np.uint64]
 
-WORD_BYTES: Final = 8
+HASH_BYTES: Final = 8
 _BLOCK_BYTES: Final = 16
 _SEED: Final = 0  # on disk: never change
 _ROWS_AT_ONCE: Final = 16_384
@@ -49,53 +48,53 @@ _WORD_BITS: Final = 64
 _FOLD: Final = np.uint64(33)
 
 # Masks of a little-endian word, by how many of its bytes belong to the key.
-_KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
+_KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(HASH_BYTES + 1)], np.uint64)
 
 
 class KeyHashes:
-    """How the keys of one table become words."""
+    """How the keys of one table become hashes."""
 
-    __slots__ = ("is_exact", "key_width", "word")
+    __slots__ = ("is_exact", "key_width", "one")
 
     def __init__(self, encoder: KeyEncoder) -> None:
         width = encoder.width
-        self.is_exact: Final = width is not None and width <= WORD_BYTES
+        self.is_exact: Final = width is not None and width <= HASH_BYTES
         self.key_width: Final = width if width is not None and self.is_exact else 0
-        """Bytes of every key when words are exact, otherwise 0."""
-        self.word: Final[Callable[[bytes], int]] = exact_word if self.is_exact else _hash
-        """Returns the word of a whole key."""
+        """Bytes of every key when hashes are exact, otherwise 0."""
+        self.one: Final[Callable[[bytes], int]] = exact_hash if self.is_exact else _hash
+        """Returns the hash of a whole key."""
 
-    def first_word(self, key: bytes, *, after: bool = False) -> int:
-        """Return the lowest word whose key is not below `key`, or is above it when `after`.
+    def first(self, key: bytes, *, after: bool = False) -> int:
+        """Return the lowest hash whose key is not below `key`, or is above it when `after`.
 
-        Only where words are exact. `key` may be any bytes, such as the bound of a range; for bytes
-        above every key, the result is one past the highest word.
+        Only where hashes are exact. `key` may be any bytes, such as the bound of a range; for bytes
+        above every key, the result is one past the highest hash.
         """
-        assert self.is_exact, "hashed words have no order"
+        assert self.is_exact, "only exact hashes have an order"
         width = self.key_width
-        word = int.from_bytes(key[:width].ljust(width, b"\0"))
+        number = int.from_bytes(key[:width].ljust(width, b"\0"))
         # A key that is a prefix of longer bytes sorts before them.
-        return word + (len(key) > width or (after and len(key) == width))
+        return number + (len(key) > width or (after and len(key) == width))
 
-    def words(self, keys: KeyArray) -> Words:
-        """Return the words of a column of keys, in its order."""
+    def of(self, keys: KeyArray) -> Hashes:
+        """Return the hashes of a column of keys, in its order."""
         if not self.is_exact:
             return _hashes(keys)
-        return exact_words(keys, width=self.key_width)
+        return exact_hashes(keys, width=self.key_width)
 
 
-def exact_words(keys: KeyArray, *, width: int) -> Words:
+def exact_hashes(keys: KeyArray, *, width: int) -> Hashes:
     """Return keys of a fixed width of at most eight bytes as numbers of the same order."""
-    assert width <= WORD_BYTES, "a word holds eight bytes"
+    assert width <= HASH_BYTES, "a hash holds eight bytes"
     lines = fixed_bytes(keys, width=width)
-    if width < WORD_BYTES:
-        padded = np.zeros((len(keys), WORD_BYTES), np.uint8)
-        padded[:, WORD_BYTES - width :] = lines
+    if width < HASH_BYTES:
+        padded = np.zeros((len(keys), HASH_BYTES), np.uint8)
+        padded[:, HASH_BYTES - width :] = lines
         lines = padded
     return lines.view(">u8").ravel().astype(np.uint64)
 
 
-exact_word: Final[Callable[[bytes], int]] = int.from_bytes
+exact_hash: Final[Callable[[bytes], int]] = int.from_bytes
 """Returns one key of at most eight bytes as its number."""
 
 
@@ -103,13 +102,13 @@ def _hash(key: bytes) -> int:
     return mmh3.mmh3_x64_128_utupledigest(key, _SEED)[0]
 
 
-def _hashes(keys: KeyArray) -> Words:
+def _hashes(keys: KeyArray) -> Hashes:
     memory, starts, ends = key_spans(keys)
     lengths = ends - starts
     # Padded, so that eight bytes can be read at every byte of a key, and at the end.
     padded = np.zeros(len(memory) + _BLOCK_BYTES, np.uint8)
     padded[: len(memory)] = memory
-    at_byte = np.ndarray((len(memory) + WORD_BYTES,), "<u8", padded, strides=(1,))
+    at_byte = np.ndarray((len(memory) + HASH_BYTES,), "<u8", padded, strides=(1,))
     hashes = np.empty(len(keys), np.uint64)
     for first in range(0, len(keys), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
@@ -117,7 +116,7 @@ def _hashes(keys: KeyArray) -> Words:
     return hashes
 
 
-def _murmur3(at_byte: Words, starts: Positions, lengths: Positions) -> Words:
+def _murmur3(at_byte: Hashes, starts: Positions, lengths: Positions) -> Hashes:
     low = np.full(len(starts), _SEED, np.uint64)
     high = low.copy()
     blocks = lengths // _BLOCK_BYTES
@@ -133,35 +132,35 @@ def _murmur3(at_byte: Words, starts: Positions, lengths: Positions) -> Words:
             low[rows], high[rows] = _mix(low[rows], high[rows], at_byte, begins)
     tails = starts + blocks * _BLOCK_BYTES
     left = lengths % _BLOCK_BYTES
-    if int(left.max(initial=0)) > WORD_BYTES:
+    if int(left.max(initial=0)) > HASH_BYTES:
         # A key without a second word ignores what follows its first.
-        seconds = np.where(left > WORD_BYTES, tails + WORD_BYTES, 0)
-        high ^= _mixed_high(at_byte[seconds] & _KEPT[np.maximum(left - WORD_BYTES, 0)])
-    low ^= _mixed_low(at_byte[tails] & _KEPT[np.minimum(left, WORD_BYTES)])
+        seconds = np.where(left > HASH_BYTES, tails + HASH_BYTES, 0)
+        high ^= _mixed_high(at_byte[seconds] & _KEPT[np.maximum(left - HASH_BYTES, 0)])
+    low ^= _mixed_low(at_byte[tails] & _KEPT[np.minimum(left, HASH_BYTES)])
     return _finish(low, high, lengths.astype(np.uint64))
 
 
-def _mix(low: Words, high: Words, at_byte: Words, begins: Positions) -> tuple[Words, Words]:
+def _mix(low: Hashes, high: Hashes, at_byte: Hashes, begins: Positions) -> tuple[Hashes, Hashes]:
     low = low ^ _mixed_low(at_byte[begins])
     low = (_rotated(low, 27) + high) * _FIVE + _ADD_1
-    high = high ^ _mixed_high(at_byte[begins + WORD_BYTES])
+    high = high ^ _mixed_high(at_byte[begins + HASH_BYTES])
     high = (_rotated(high, 31) + low) * _FIVE + _ADD_2
     return low, high
 
 
-def _mixed_low(word: Words) -> Words:
+def _mixed_low(word: Hashes) -> Hashes:
     return _rotated(word * _C1, 31) * _C2
 
 
-def _mixed_high(word: Words) -> Words:
+def _mixed_high(word: Hashes) -> Hashes:
     return _rotated(word * _C2, 33) * _C1
 
 
-def _rotated(word: Words, bits: int) -> Words:
+def _rotated(word: Hashes, bits: int) -> Hashes:
     return (word << np.uint64(bits)) | (word >> np.uint64(_WORD_BITS - bits))
 
 
-def _finish(low: Words, high: Words, lengths: Words) -> Words:
+def _finish(low: Hashes, high: Hashes, lengths: Hashes) -> Hashes:
     low = low ^ lengths
     high = high ^ lengths
     low = low + high
@@ -169,7 +168,7 @@ def _finish(low: Words, high: Words, lengths: Words) -> Words:
     return _folded(low) + _folded(high)
 
 
-def _folded(word: Words) -> Words:
+def _folded(word: Hashes) -> Hashes:
     word = (word ^ (word >> _FOLD)) * _END_1
     word = (word ^ (word >> _FOLD)) * _END_2
     return word ^ (word >> _FOLD)

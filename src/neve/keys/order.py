@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from neve.errors import Corruption, Phrase, Wording
 from neve.keys.arrays import as_large, concat_keys, key_at, key_place, key_spans, keys_ascend
 from neve.keys.columns import KeyArray
-from neve.keys.key_hashes import WORD_BYTES, Words, exact_word, exact_words
+from neve.keys.key_hashes import HASH_BYTES, Hashes, exact_hash, exact_hashes
 from neve.model.arrow_buffers import Flags, Positions, position_array
 
 SortKey: TypeAlias = int | bytes
@@ -32,7 +32,7 @@ SortKey: TypeAlias = int | bytes
 
 # Masks of a big-endian word, by how many of its bytes belong to the key.
 _KEPT: Final = np.array(
-    [(1 << 64) - (1 << 8 * (WORD_BYTES - count)) for count in range(WORD_BYTES + 1)], np.uint64
+    [(1 << 64) - (1 << 8 * (HASH_BYTES - count)) for count in range(HASH_BYTES + 1)], np.uint64
 )
 # Arrow sorts keys that are the same for more than this many words.
 _TURNS_MAX: Final = 16
@@ -47,15 +47,15 @@ class RowKeys:
 
     __slots__ = ("_encoded", "_keys")
 
-    def __init__(self, keys: Words | KeyArray, encoded: KeyArray | None = None) -> None:
+    def __init__(self, keys: Hashes | KeyArray, encoded: KeyArray | None = None) -> None:
         self._keys = keys
         self._encoded = encoded
 
     @classmethod
     def of(cls, encoded: KeyArray) -> "RowKeys":
         """Return keys that keep their bytes, in the form that compares fastest."""
-        if isinstance(encoded, pa.FixedSizeBinaryArray) and encoded.type.byte_width <= WORD_BYTES:
-            return cls(exact_words(encoded, width=encoded.type.byte_width), encoded)
+        if isinstance(encoded, pa.FixedSizeBinaryArray) and encoded.type.byte_width <= HASH_BYTES:
+            return cls(exact_hashes(encoded, width=encoded.type.byte_width), encoded)
         return cls(encoded)
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class RowKeys:
         return self._encoded is not None or self.words is None
 
     @property
-    def words(self) -> Words | None:
+    def words(self) -> Hashes | None:
         """The keys as numbers, where a number holds a key."""
         return self._keys if isinstance(self._keys, np.ndarray) else None
 
@@ -106,7 +106,7 @@ class RowKeys:
     def count_below(self, bound: SortKey, *, inclusive: bool) -> int:
         """Count the keys below a bound, and the bound itself when inclusive."""
         if isinstance(self._keys, np.ndarray):
-            word = np.uint64(bound if isinstance(bound, int) else exact_word(bound))
+            word = np.uint64(bound if isinstance(bound, int) else exact_hash(bound))
             if inclusive:
                 return int(np.searchsorted(self._keys, word, side="right"))
             return int(np.searchsorted(self._keys, word))
@@ -190,8 +190,8 @@ def sorted_groups(keys: KeyArray, width: int | None) -> tuple[Positions, Positio
     """
     if not len(keys):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    if width is not None and width <= WORD_BYTES:
-        words = exact_words(keys, width=width)
+    if width is not None and width <= HASH_BYTES:
+        words = exact_hashes(keys, width=width)
         order, is_same = _order_of_words(words, is_stable=False)
     else:
         whole = as_large(keys) if isinstance(keys, pa.FixedSizeBinaryArray) else keys
@@ -200,7 +200,7 @@ def sorted_groups(keys: KeyArray, width: int | None) -> tuple[Positions, Positio
     return order, np.concatenate((np.zeros(1, np.int64), np.flatnonzero(~is_same) + 1))
 
 
-def _order_of_words(words: Words, *, is_stable: bool) -> tuple[Positions, Flags]:
+def _order_of_words(words: Hashes, *, is_stable: bool) -> tuple[Positions, Flags]:
     if is_stable:
         order = np.argsort(words, kind="stable")
     elif bool((words[1:] >= words[:-1]).all()):
@@ -223,7 +223,7 @@ def _order_of_bytes(
         if not is_same.any():
             return order, is_same
         tied = _Tied(order, is_same)
-        at = skipped + turn * WORD_BYTES
+        at = skipped + turn * HASH_BYTES
         if not bytes_of.any_beyond(tied.rows, at):
             return tied.sorted_by(bytes_of.lengths[tied.rows].astype(np.uint64))
         order, is_same = tied.sorted_by(bytes_of.words(tied.rows, at))
@@ -239,17 +239,17 @@ class _KeyBytes:
         memory, self._starts, ends = key_spans(keys)
         self.lengths: Positions = ends - self._starts
         self._end = len(memory)
-        padded = np.zeros(self._end + WORD_BYTES, np.uint8)
+        padded = np.zeros(self._end + HASH_BYTES, np.uint8)
         padded[: self._end] = memory
         self._at_byte = np.ndarray((self._end + 1,), ">u8", padded, strides=(1,))
 
-    def words(self, rows: Positions | None, at: int) -> Words:
+    def words(self, rows: Positions | None, at: int) -> Hashes:
         """Return the eight bytes from a place on of keys, None for all, as numbers."""
         starts, lengths = self._starts, self.lengths
         if rows is not None:
             starts, lengths = starts[rows], lengths[rows]
-        found: Words = self._at_byte[np.minimum(starts + at, self._end)].astype(np.uint64)
-        found &= _KEPT[np.clip(lengths - at, 0, WORD_BYTES)]
+        found: Hashes = self._at_byte[np.minimum(starts + at, self._end)].astype(np.uint64)
+        found &= _KEPT[np.clip(lengths - at, 0, HASH_BYTES)]
         return found
 
     def any_beyond(self, rows: Positions, at: int) -> bool:
@@ -272,7 +272,7 @@ class _Tied:
         self._begins = np.concatenate([[True], ~is_same])[self._places]
         self.rows: Positions = order[self._places]
 
-    def sorted_by(self, numbers: Words) -> tuple[Positions, Flags]:
+    def sorted_by(self, numbers: Hashes) -> tuple[Positions, Flags]:
         """Return the order, and the rows still equal, after comparing these numbers too."""
         is_ascending = (numbers[:-1] <= numbers[1:]) | self._begins[1:]
         order = self._order

@@ -40,6 +40,7 @@ from neve.model.version import Version, VersionEdit
 from neve.observability.metrics import COMMIT_SECONDS, NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 
+COMMIT_SECONDS_MAX: Final = 60.0
 _RACES: Final = 4
 _RESERVATION_MS: Final = 5_000
 _PAUSE_SECONDS_MAX: Final = 0.02
@@ -79,7 +80,7 @@ class TableCommitter:
         *,
         clock: Clock,
         ids: IdSource,
-        commit_seconds: float = 60.0,
+        commit_seconds: float = COMMIT_SECONDS_MAX,
         collects: bool = False,
         recorder: Recorder | None = None,
     ) -> None:

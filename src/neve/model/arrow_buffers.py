@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.errors import LimitExceeded
 from neve.model.schema_view import ArrowArray
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -96,3 +97,16 @@ def with_nulls_of(source: ArrowArray, result: ArrowArray) -> ArrowArray:
         return result
     restored: ArrowArray = pc.if_else(source.is_valid(), result, pa.scalar(None, result.type))
     return restored
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return the rows of a table as one batch; raises LimitExceeded beyond 32-bit offsets."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise LimitExceeded(
+            f"a batch of {table.nbytes} bytes",
+            limit=_ARRAY_BYTES_MAX,
+            actual=table.nbytes,
+            hint="Write fewer rows at once; for a file of a table, compact the table",
+        )
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

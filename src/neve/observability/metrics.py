@@ -5,11 +5,14 @@ A Recorder receives the numbers. The default drops them; `Counters` keeps them i
 is a histogram, a gauge is read when it is asked for, and all others are counters.
 """
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,38 @@ class LabelledRecorder(Recorder, Protocol):
     def watch(self, observe: Observe) -> Callable[[], None]:
         """Ask a function for numbers whenever they are shown; return what ends that."""
         ...
+
+
+class Watched:
+    """Functions that are asked for numbers whenever they are shown; safe for many threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._observers: list[Observe] = []  # guarded by _lock
+
+    def add(self, observe: Observe) -> Callable[[], None]:
+        """Ask a function from now on; return what ends that."""
+        with self._lock:
+            self._observers.append(observe)
+
+        def end() -> None:
+            with self._lock:
+                if observe in self._observers:
+                    self._observers.remove(observe)
+
+        return end
+
+    def read(self) -> Iterator[Observed]:
+        """Ask all functions; one that fails is logged and left out."""
+        with self._lock:
+            observers = list(self._observers)
+        for observe in observers:
+            try:
+                read = list(observe())
+            except Exception:
+                logger.exception("a source of metrics failed")
+                continue
+            yield from read
 
 
 class NoRecorder:

@@ -12,16 +12,13 @@ extra `opentelemetry` has its interface only.
 """
 
 import importlib
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any, Final, Protocol, TypeAlias
 
 from neve.errors import Unavailable
-from neve.observability.metrics import ALL_METRICS, Metric, Observe, Recorder
-
-logger = logging.getLogger(__name__)
+from neve.observability.metrics import ALL_METRICS, Metric, Observe, Recorder, Watched
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
 
@@ -84,10 +81,10 @@ class OpenTelemetryRecorder:
                 hint="Install it with: pip install 'neve[opentelemetry]'",
             ) from missing
         self._meter = meter
+        self._watched = Watched()
         # Guarded by _lock.
         self._lock = Lock()
         self._instruments: dict[str, Instrument] = {}
-        self._watched: list[Observe] = []
         self._asks = False
 
     def add(self, metric: Metric, amount: float) -> None:
@@ -108,17 +105,11 @@ class OpenTelemetryRecorder:
 
     def watch(self, observe: Observe) -> Callable[[], None]:
         """Ask a function for numbers whenever they are exported; return what ends that."""
+        end = self._watched.add(observe)
         with self._lock:
-            self._watched.append(observe)
             is_first, self._asks = not self._asks, True
         if is_first:
             self._ask()
-
-        def end() -> None:
-            with self._lock:
-                if observe in self._watched:
-                    self._watched.remove(observe)
-
         return end
 
     def _made(self, metric: Metric) -> Instrument:
@@ -150,17 +141,9 @@ class OpenTelemetryRecorder:
                 )
 
     def _read(self, metric: Metric, _options: object) -> Iterator[Any]:
-        with self._lock:
-            watched = list(self._watched)
-        for observe in watched:
-            try:
-                read = list(observe())
-            except Exception:
-                logger.exception("a source of metrics failed")
-                continue
-            for found, amount, labels in read:
-                if found is metric:
-                    yield self._observation(amount, dict(labels))
+        for found, amount, labels in self._watched.read():
+            if found is metric:
+                yield self._observation(amount, dict(labels))
 
 
 def _unit(metric: Metric) -> str:

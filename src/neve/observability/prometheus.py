@@ -10,16 +10,13 @@ Gauges are read for each text, all others are counters. Names are those of
     neve_table_flush_queue{table="shop.orders"} 0
 """
 
-import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Final
 
-from neve.observability.metrics import Metric, Observe
-
-logger = logging.getLogger(__name__)
+from neve.observability.metrics import Metric, Observe, Watched
 
 BOUNDS: Final = (
     0.000_002, 0.000_005, 0.000_01, 0.000_025, 0.000_05, 0.0001, 0.000_25,
@@ -87,10 +84,9 @@ class PrometheusRecorder:
     """A recorder with labels and histograms; safe for many threads."""
 
     def __init__(self) -> None:
-        # Guarded by _lock.
+        self._watched = Watched()
         self._lock = Lock()
-        self._by_labels: dict[Labels, _Labelled] = {}
-        self._watched: list[Observe] = []
+        self._by_labels: dict[Labels, _Labelled] = {}  # guarded by _lock
         self._plain = self.labelled({})
 
     def add(self, metric: Metric, amount: float) -> None:
@@ -114,15 +110,7 @@ class PrometheusRecorder:
 
     def watch(self, observe: Observe) -> Callable[[], None]:
         """Ask a function for numbers whenever they are shown; return what ends that."""
-        with self._lock:
-            self._watched.append(observe)
-
-        def end() -> None:
-            with self._lock:
-                if observe in self._watched:
-                    self._watched.remove(observe)
-
-        return end
+        return self._watched.add(observe)
 
     def total(self, metric: Metric) -> float:
         """Sum of a metric so far, over all labels."""
@@ -143,21 +131,14 @@ class PrometheusRecorder:
             by_labels[labels] = _lines(metric, labels, series)
 
         with self._lock:
-            watched = list(self._watched)
             for labels, labelled in self._by_labels.items():
                 labelled.sum_up_locked()
                 for metric, series in labelled.kept.values():
                     show(labels, metric, series)
-        for observe in watched:
-            try:
-                read = list(observe())
-            except Exception:
-                logger.exception("a source of metrics failed")
-                continue
-            for metric, amount, given in read:
-                series = _Series(metric)
-                series.add(amount)
-                show(tuple(sorted(given.items())), metric, series)
+        for metric, amount, given in self._watched.read():
+            series = _Series(metric)
+            series.add(amount)
+            show(tuple(sorted(given.items())), metric, series)
         lines: list[str] = []
         for _, (metric, by_labels) in sorted(shown.items()):
             lines += _head(metric)

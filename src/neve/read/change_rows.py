@@ -108,7 +108,7 @@ class ChangeRows:
         """Return the live rows in memory, which ascend by key."""
         run: list[Source] = []
         for rows, keys in memory.parts(KeyRange()):
-            block = rows, keys_of(keys, self.context.words)
+            block = rows, keys_of(keys, self.context.hashes)
             run.append((self._sort_key(key_at(keys, 0)), partial(_loaded, block)))
         return run
 
@@ -120,8 +120,8 @@ class ChangeRows:
         return self._sort_key(files[0].file.key_min), partial(iter, [load])
 
     def _sort_key(self, key: bytes) -> SortKey:
-        words = self.context.words
-        return words.word(key) if words.is_exact else key
+        hashes = self.context.hashes
+        return hashes.one(key) if hashes.is_exact else key
 
     def _blocks(self, changed: ChangedFile) -> Iterator[LoadBlock]:
         self._check()
@@ -230,7 +230,7 @@ class ChangeRows:
     def _with_keys(self, rows: pa.Table) -> Block:
         encoder = self.context.encoder
         encoded = encoder.encode_arrays([rows.column(name) for name in encoder.names])
-        return rows, keys_of(encoded, self.context.words)
+        return rows, keys_of(encoded, self.context.hashes)
 
     def _read(self, reader: DataFileReader, pieces: Sequence["_Piece"]) -> pa.Table:
         mapping = self.context.mapping_from(reader.file.schema_id)

@@ -130,12 +130,12 @@ class FileRows:
     def read_with_keys(self, piece: Piece) -> tuple[pa.Table, RowKeys] | None:
         """Return the rows of a piece and their keys; None when there are none."""
         context, names = self._view.context, self._plan.names
-        if context.words.is_exact:
+        if context.hashes.is_exact:
             chosen = self._choose(piece, names, use_threads=True)
             if chosen is None:
                 return None
             rows, kept = chosen
-            keys = RowKeys(self._reader.key_index.words[piece.start : piece.stop])
+            keys = RowKeys(self._reader.key_index.hashes[piece.start : piece.stop])
             return rows, keys if kept is None else keys.filtered(kept)
         key_names = context.encoder.names
         with_key = (*names, *(each for each in key_names if each not in names))
@@ -144,7 +144,7 @@ class FileRows:
             return None
         rows = chosen[0]
         encoded = context.encoder.encode_arrays([rows.column(name) for name in key_names])
-        return rows.select(names), keys_of(encoded, context.words)
+        return rows.select(names), keys_of(encoded, context.hashes)
 
     def count(self, piece: Piece, *, use_threads: bool) -> int:
         """Count the rows of a piece, reading no more than the filter needs."""

@@ -154,6 +154,6 @@ def _members(keys: KeyArray, others: KeyArray) -> Flags:
     return pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
 
 
-def keys_of(keys: KeyArray, words: KeyHashes) -> RowKeys:
+def keys_of(keys: KeyArray, hashes: KeyHashes) -> RowKeys:
     """Return encoded keys in the form that an ordered scan compares."""
-    return RowKeys(words.words(keys)) if words.is_exact else RowKeys(keys)
+    return RowKeys(hashes.of(keys)) if hashes.is_exact else RowKeys(keys)

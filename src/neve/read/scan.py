@@ -535,11 +535,11 @@ class Scan(KeptInProcess):
         chosen = self._chosen_in_memory(rows, keys)
         if chosen is None:
             return None
-        return chosen[0], keys_of(chosen[1], self._view.context.words)
+        return chosen[0], keys_of(chosen[1], self._view.context.hashes)
 
     def _sort_key(self, key: bytes) -> SortKey:
-        words = self._view.context.words
-        return words.word(key) if words.is_exact else key
+        hashes = self._view.context.hashes
+        return hashes.one(key) if hashes.is_exact else key
 
     # Counting
 

@@ -6,14 +6,12 @@ job that depends on the rows it reads runs again when another commit changed the
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve.catalog.catalog_table import CatalogTable
-from neve.errors import Conflict
-from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
+from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun, commit_tries
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.observability.events import Progress
 from neve.spark.call_check import check_place, check_progress, check_upkeep, refuse_memory
@@ -24,8 +22,6 @@ from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
 from neve.storage.own_process import Handle
 from neve.table.table_context import TableParts
-
-_DECISIONS: Final = 5
 
 Plan = Callable[[JobSite, JobBase], DataFrame]
 """Takes the site of a job and its rows, and returns a DataFrame of its messages."""
@@ -89,12 +85,12 @@ class TableJobs(Handle):
             return done
         # What a merge function returns depends on the rows it is applied to.
         decided = decided or bool(self.table.schema.rules.merge and not replaces)
-        for left in reversed(range(_DECISIONS)):
+        for committing in commit_tries(decided=decided):
             run = self.committer.begin(identity, deadline_seconds=deadline_seconds)
             work, session = self._work(plan, run)
             executor = SparkExecutor(session, self._storage_options)
             partitions = frozenset(file.partition for file in work.files) if replaces else None
-            try:
+            with committing:
                 return self.committer.commit(
                     run,
                     work,
@@ -103,23 +99,13 @@ class TableJobs(Handle):
                     is_first=is_first,
                     executor=executor,
                 )
-            except Conflict:
-                if not (decided and left):
-                    raise
         raise AssertionError("the last try returns or raises")
 
     def _work(self, plan: Plan, run: BulkRun) -> tuple[BulkWork, SparkSession]:
         """Do the work of a run; return it with the session that did it."""
-        try:
-            base = JobBase(self.parts, run.run, run.base)
-            try:
-                site = JobSite(table=self.site, run=run.run.digits, base=run.base)
-                messages = plan(site, base)
-                session = messages.sparkSession
-                with watched(session, self.table.name, self._progress):
-                    return answer_of(collect(messages)).work, session
-            finally:
-                base.close()
-        except BaseException:
-            self.committer.give_up(run)
-            raise
+        with self.committer.working(run) as base:
+            site = JobSite(table=self.site, run=run.run.digits, base=run.base)
+            messages = plan(site, base)
+            session = messages.sparkSession
+            with watched(session, self.table.name, self._progress):
+                return answer_of(collect(messages)).work, session

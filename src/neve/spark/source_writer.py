@@ -340,14 +340,11 @@ def _runs_of(works: Iterable[TaskWork]) -> list[BulkRun]:
 
 
 def _commit(jobs: TableJobs, run: BulkRun, work: BulkWork) -> None:
-    try:
+    with jobs.committer.working(run) as base:
         if jobs.committer.find_committed(run.identity) is not None:
             jobs.committer.give_up(run)
             return
-        _refuse_shared_keys(JobBase(jobs.parts, run.run, run.base), work)
-    except NeveError:
-        jobs.committer.give_up(run)
-        raise
+        _refuse_shared_keys(base, work)
     jobs.committer.commit(run, work)
 
 

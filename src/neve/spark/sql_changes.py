@@ -46,6 +46,7 @@ from neve.sql.change_text import (
     SOURCE,
     Changed,
     ChangeText,
+    Clash,
     several_change_one,
 )
 from neve.sql.statements import (
@@ -190,13 +191,11 @@ class _Changer:
             rows = self.kept(rows.dropDuplicates(self._key))
         keys = self._looked_up(rows)
         if not is_ignored:
-            self._refuse(keys.where(_IS_REPEATED), "INSERT has two rows with one key")
+            self._refuse(keys.where(_IS_REPEATED), Clash.INSERT_TWICE)
         found = self._found(keys)
         match statement.on_conflict:
             case OnConflict.FAIL:
-                self._refuse(
-                    found, "INSERT of a row whose key exists", "INSERT OR REPLACE replaces them"
-                )
+                self._refuse(found, Clash.INSERT_EXISTS)
                 return self._kind(rows, _INSERTED)
             case OnConflict.IGNORE:
                 return self._kind(self._without(rows, found), _INSERTED)
@@ -255,10 +254,8 @@ class _Changer:
             return rows
         old = self._old_keys(found)
         keys = self._looked_up(found)
-        self._refuse(keys.where(_IS_REPEATED), "UPDATE would give two rows one key")
-        self._refuse(
-            self._without(self._found(keys), old), "UPDATE would give a row a key that exists"
-        )
+        self._refuse(keys.where(_IS_REPEATED), Clash.UPDATE_TWICE)
+        self._refuse(self._without(self._found(keys), old), Clash.UPDATE_EXISTS)
         return rows.unionByName(self._deleted(self._without(old, found), _MOVED))
 
     # MERGE
@@ -274,19 +271,15 @@ class _Changer:
         found = self.kept(reduce(DataFrame.unionByName, parts))
 
         def chosen(*actions: MergeAction) -> DataFrame:
-            numbers = [n for n, each in enumerate(statement.clauses) if each.action in actions]
-            return found.where(sf.col(quoted(CLAUSE)).isin(numbers))
+            return found.where(sf.col(quoted(CLAUSE)).isin(statement.numbers(*actions)))
 
         self._refuse_repeated(chosen(MergeAction.UPDATE, MergeAction.DELETE))
         inserted = chosen(MergeAction.INSERT)
         deleted = self._old_keys(chosen(MergeAction.DELETE))
-        if any(each.action is MergeAction.INSERT for each in statement.clauses):
+        if statement.numbers(MergeAction.INSERT):
             keys = self._looked_up(inserted)
-            self._refuse(keys.where(_IS_REPEATED), "MERGE would insert two rows with one key")
-            self._refuse(
-                self._without(self._found(keys), deleted),
-                "MERGE would insert a row whose key exists",
-            )
+            self._refuse(keys.where(_IS_REPEATED), Clash.MERGE_TWICE)
+            self._refuse(self._without(self._found(keys), deleted), Clash.MERGE_EXISTS)
         written = self._kind(inserted, _INSERTED).unionByName(
             self._kind(chosen(MergeAction.UPDATE), _UPDATED)
         )
@@ -364,11 +357,11 @@ class _Changer:
 
     # Checks
 
-    def _refuse(self, rows: DataFrame, what: str, hint: str = "") -> None:
+    def _refuse(self, rows: DataFrame, clash: Clash) -> None:
         """Raise AlreadyExists if there are rows."""
         found = _first(rows.select(*self._columns(self._key)))
         if found:
-            raise self._text.exists(found, what, hint)
+            raise self._text.exists(found, clash)
 
     def _refuse_repeated(self, rows: DataFrame) -> None:
         """Raise InvalidArgument if several rows are about one row of the table."""

@@ -164,13 +164,9 @@ def done_by(
     """Open the table, have `fill` do the work of a task on batches with rows, and return it."""
     for first in first_with_rows(batches):
         base = site.open()
-        task = BulkRows(base, by_partition=by_partition, ignores_rules=ignores_rules)
-        try:
+        with BulkRows(base, by_partition=by_partition, ignores_rules=ignores_rules) as task:
             fill(task, base, chained(first, batches))
             return TaskAnswer(work=task.finish())
-        except BaseException:
-            task.abort()
-            raise
     return TaskAnswer()
 
 

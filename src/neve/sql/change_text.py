@@ -11,6 +11,7 @@ unknown columns, columns of the key, columns that merge what is written to them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -39,6 +40,17 @@ CLAUSE: Final = "neve clause"
 KEYS_SHOWN: Final = 3
 _MATCHED: Final = "neve matched"
 _OLD: Final = "neve old "
+
+
+class Clash(StrEnum):
+    """Why a statement would give two rows one key (SQL-3, SQL-5)."""
+
+    INSERT_TWICE = "INSERT has two rows with one key"
+    INSERT_EXISTS = "INSERT of a row whose key exists"
+    UPDATE_TWICE = "UPDATE would give two rows one key"
+    UPDATE_EXISTS = "UPDATE would give a row a key that exists"
+    MERGE_TWICE = "MERGE would insert two rows with one key"
+    MERGE_EXISTS = "MERGE would insert a row whose key exists"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,11 +337,13 @@ class ChangeText:
 
     # Errors
 
-    def exists(self, keys: Iterable[Mapping[str, Any]], what: str, hint: str = "") -> AlreadyExists:
+    def exists(self, keys: Iterable[Mapping[str, Any]], clash: Clash) -> AlreadyExists:
         """Return the error for rows whose keys are there."""
         return AlreadyExists(
-            f"{what}: {_shown_keys({name: row[name] for name in self.key} for row in keys)}",
-            hint=hint or "Give each row a key of its own",
+            f"{clash}: {_shown_keys({name: row[name] for name in self.key} for row in keys)}",
+            hint="INSERT OR REPLACE replaces them"
+            if clash is Clash.INSERT_EXISTS
+            else "Give each row a key of its own",
         )
 
 

@@ -41,6 +41,7 @@ from neve.sql.change_text import (
     SOURCE,
     Changed,
     ChangeText,
+    Clash,
     several_change_one,
 )
 from neve.sql.database import names_of
@@ -52,7 +53,6 @@ from neve.sql.statements import (
     Insert,
     Merge,
     MergeAction,
-    MergeClause,
     OnConflict,
     Target,
     Update,
@@ -151,7 +151,7 @@ class _Changer:
         if statement.on_conflict is OnConflict.IGNORE and repeated.num_rows:
             rows = self._first_of_each()
         elif repeated.num_rows:
-            raise self._text.exists(_first(repeated), "INSERT has two rows with one key")
+            raise self._text.exists(_first(repeated), Clash.INSERT_TWICE)
         existing = self._table.get_many(rows.select(list(self._key)))
         if not existing.num_rows:
             return self._write(inserted=rows)
@@ -162,11 +162,7 @@ class _Changer:
             replaced = existing.num_rows
             return Changed(inserted=rows.num_rows - replaced, updated=replaced)
         if statement.on_conflict is OnConflict.FAIL:
-            raise self._text.exists(
-                _first(existing),
-                "INSERT of a row whose key exists",
-                "INSERT OR REPLACE replaces them",
-            )
+            raise self._text.exists(_first(existing), Clash.INSERT_EXISTS)
         self._relations.add(ROWS, rows)
         self._relations.add(FOUND, existing)
         same = " AND ".join(f"n.{quoted(k)} = o.{quoted(k)}" for k in self._key)
@@ -207,7 +203,7 @@ class _Changer:
         """Write rows under new keys, and delete the old ones."""
         repeated = self._repeated(found, self._key)
         if repeated.num_rows:
-            raise self._text.exists(_first(repeated), "UPDATE would give two rows one key")
+            raise self._text.exists(_first(repeated), Clash.UPDATE_TWICE)
         self._relations.add(ROWS, found.select([*self._key, *self._old_key]))
         kept = " AND ".join(
             f"n.{quoted(name)} = o.{quoted(old)}"
@@ -219,7 +215,7 @@ class _Changer:
         )
         taken = self._table.get_many(self._fitted(new_keys))
         if taken.num_rows:
-            raise self._text.exists(_first(taken), "UPDATE would give a row a key that exists")
+            raise self._text.exists(_first(taken), Clash.UPDATE_EXISTS)
         old = found.select(self._old_key).rename_columns(list(self._key))
         if old.num_rows:
             self._table.delete_many(self._fitted(old))
@@ -235,37 +231,30 @@ class _Changer:
             self._relations.add(FOUND, matched)
         texts = self._text.merge(statement, source.column_names, is_found=matched is not None)
         parts = [self._rows(text) for text in texts]
-        clauses = statement.clauses
-        actions = [clause.action for clause in clauses]
         found = pa.concat_tables(parts, promote_options="permissive")
-        clause = found.column(CLAUSE)
-        numbers = {
-            action: pa.array([n for n, each in enumerate(actions) if each is action], pa.int32())
-            for action in MergeAction
-        }
-        chosen = {
-            action: found.filter(pc.is_in(clause, value_set=numbers[action]))
-            for action in MergeAction
-        }
-        changed = pa.concat_tables([chosen[MergeAction.UPDATE], chosen[MergeAction.DELETE]])
-        self._refuse_repeated(changed)
+
+        def chosen(*actions: MergeAction) -> pa.Table:
+            numbers = pa.array(statement.numbers(*actions), pa.int32())
+            return found.filter(pc.is_in(found.column(CLAUSE), value_set=numbers))
+
+        self._refuse_repeated(chosen(MergeAction.UPDATE, MergeAction.DELETE))
         rest = [CLAUSE, *self._old_key]
-        inserted = self._fitted(chosen[MergeAction.INSERT].drop_columns(rest))
+        inserted = self._fitted(chosen(MergeAction.INSERT).drop_columns(rest))
         updates = [
-            self._updated(found.filter(pc.field(CLAUSE) == number), each, statement, source)
-            for number, each in enumerate(clauses)
-            if each.action is MergeAction.UPDATE
+            self._updated(found.filter(pc.field(CLAUSE) == number), number, statement, source)
+            for number in statement.numbers(MergeAction.UPDATE)
         ]
         updated = pa.concat_tables(updates) if updates else None
         deleted = self._fitted(
-            chosen[MergeAction.DELETE].select(self._old_key).rename_columns(list(self._key))
+            chosen(MergeAction.DELETE).select(self._old_key).rename_columns(list(self._key))
         )
         self._check_inserted(inserted, deleted)
         return self._write(inserted=inserted, updated=updated, deleted=deleted)
 
     def _updated(
-        self, found: pa.Table, clause: MergeClause, statement: Merge, source: pa.Table
+        self, found: pa.Table, number: int, statement: Merge, source: pa.Table
     ) -> pa.Table:
+        clause = statement.clauses[number]
         values = self._text.clause_values(clause, statement, source.column_names)
         rows = self._restored(found, values).drop_columns([CLAUSE, *self._old_key])
         return self._fitted(rows)
@@ -276,10 +265,7 @@ class _Changer:
             return
         repeated = self._repeated(inserted, self._key)
         if repeated.num_rows:
-            raise self._text.exists(
-                _first(repeated),
-                "MERGE would insert two rows with one key",
-            )
+            raise self._text.exists(_first(repeated), Clash.MERGE_TWICE)
         existing = self._table.get_many(inserted.select(list(self._key)))
         if existing.num_rows and deleted.num_rows:
             self._relations.add(FOUND, existing)
@@ -289,10 +275,7 @@ class _Changer:
                 f"({names_of(self._key)})"
             )
         if existing.num_rows:
-            raise self._text.exists(
-                _first(existing),
-                "MERGE would insert a row whose key exists",
-            )
+            raise self._text.exists(_first(existing), Clash.MERGE_EXISTS)
 
     def _rows_of_keys(self, statement: Merge, source: pa.Table) -> pa.Table | None:
         """Return the rows that the source can match, when ON is about the whole key."""

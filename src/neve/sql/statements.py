@@ -189,6 +189,10 @@ class Merge:
     ctes: str = ""
     relations: Relations = ()
 
+    def numbers(self, *actions: MergeAction) -> list[int]:
+        """Return which clauses do one of these."""
+        return [number for number, each in enumerate(self.clauses) if each.action in actions]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDefinition:

@@ -11,7 +11,8 @@ what it misses (`wants`), so that the owner of the table may write the index fil
 
 SSTABLE-5  Opening compares size and footer checksum with the Version's facts about the file.
 SSTABLE-6  With any byte damaged, a read returns the rows that were written or raises Corruption.
-SSTABLE-7  The position that `find` returns was compared with the row's key, unless words are exact.
+SSTABLE-7  The position that `find` returns was compared with the row's key, unless it is its own
+           hash.
 """
 
 from bisect import bisect_right
@@ -28,9 +29,9 @@ from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
 from neve.keys.arrays import key_at, keys_ascend, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import KeyHashes, Words
+from neve.keys.key_hashes import Hashes, KeyHashes
 from neve.model.array_fit import empty_rows
-from neve.model.arrow_buffers import Positions, position_array
+from neve.model.arrow_buffers import Positions, one_batch, position_array
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
@@ -43,7 +44,7 @@ from neve.observability.metrics import (
 from neve.sstable.data_file_footer import GroupFacts, OpenFooter
 from neve.sstable.index_file import IndexFile, has_index, open_index
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups, one_batch
+from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups
 from neve.sstable.row_cells import Row, RowCells, RowGetter
 from neve.sstable.row_gather import Gather, GatherSource
 from neve.storage.object_store import ObjectStore
@@ -86,7 +87,7 @@ class DataFileReader:
         self._paths = paths
         self._schema = schema
         self._encoder = encoder
-        self._words = KeyHashes(encoder)
+        self._hashes = KeyHashes(encoder)
         self._recorder = NoRecorder() if recorder is None else recorder
         # The file's own names: a key column may have been renamed since.
         self._key_names = [column.name for column in schema.key_columns]
@@ -242,22 +243,22 @@ class DataFileReader:
 
     def find(self, key: bytes) -> int:
         """Return the position of a key's row, or -1."""
-        return self.find_word(key, self._words.word(key))
+        return self.find_hash(key, self._hashes.one(key))
 
     def finder(self) -> Callable[[bytes, int], int]:
-        """Return the quickest function that does what `find_word` does."""
+        """Return the quickest function that does what `find_hash` does."""
         index = self.key_index
-        return index.exact_finder() if index.is_exact else self.find_word
+        return index.exact_finder() if index.is_exact else self.find_hash
 
-    def find_word(self, key: bytes, word: int) -> int:
-        """Return the position of a key's row, or -1, where the key's word is known."""
+    def find_hash(self, key: bytes, key_hash: int) -> int:
+        """Return the position of a key's row, or -1, where the key's hash is known."""
         index = self._key_index
         if index is None:
             index = self.key_index
         if index.is_exact:
-            return index.find_one(word)
+            return index.find_one(key_hash)
         # There is nearly always at most one candidate.
-        for position in index.candidates(word):
+        for position in index.candidates(key_hash):
             # The caller wants the row next: a decoded group has it at hand.
             n, i = self._place_of(position)
             get = self._key_getter(n) if self._has_index_rows else self._getter(n)
@@ -265,12 +266,12 @@ class DataFileReader:
                 return position
         return -1
 
-    def find_many(self, keys: KeyArray, words: Words) -> tuple[Positions, Positions]:
+    def find_many(self, keys: KeyArray, hashes: Hashes) -> tuple[Positions, Positions]:
         """Find the rows of keys in any order: places of the keys found, and their positions.
 
-        `words` are the words of the keys. Places ascend.
+        `hashes` are the hashes of the keys. Places ascend.
         """
-        places, positions = self.key_index.find_many(words)
+        places, positions = self.key_index.find_many(hashes)
         if self.key_index.is_exact or not len(places):
             return places, positions
         is_same = same_keys(self.keys_at(positions), keys.take(position_array(places)))
@@ -278,7 +279,7 @@ class DataFileReader:
 
     def positions_of(self, keys: KeyArray) -> Positions:
         """Return the positions of the rows that have one of these keys, ascending."""
-        _, positions = self.find_many(keys, self._words.words(keys))
+        _, positions = self.find_many(keys, self._hashes.of(keys))
         return np.unique(positions)
 
     def keys_at(self, positions: Positions) -> KeyArray:
@@ -296,7 +297,7 @@ class DataFileReader:
         """
         index = self.key_index
         if index.is_exact:
-            return index.lower_bound(self._words.first_word(key, after=side == "right"))
+            return index.lower_bound(self._hashes.first(key, after=side == "right"))
         # Group by group first, so that the keys of few groups are decoded.
         low, high = 0, self.group_count
         while low < high:
@@ -395,7 +396,7 @@ class DataFileReader:
                 return None
             path = self._paths.index_of(self.file.path)
             try:
-                index = open_index(self._store, path, file=self.file, words=self._words)
+                index = open_index(self._store, path, file=self.file, hashes=self._hashes)
                 # Rows of another schema, or other groups, cannot replace those of the file.
                 self._has_index_rows = (
                     index.has_rows
@@ -417,7 +418,7 @@ class DataFileReader:
                 self._recorder.add(SSTABLE_INDEX_REBUILDS, 1)
         rows = self._parquet.read(range(self.group_count), self._key_names)
         keys = self._encoder.encode_arrays([rows.column(name) for name in self._key_names])
-        return KeyIndex.build(keys, self._words)
+        return KeyIndex.build(keys, self._hashes)
 
     def _mapped_group(self, n: int) -> pa.RecordBatch | None:
         """Return a group from the index file; None once a group of it is damaged."""

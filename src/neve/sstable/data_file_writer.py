@@ -27,6 +27,7 @@ from neve.keys.arrays import concat_keys, key_at, keys_ascend
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes
+from neve.model.arrow_buffers import one_batch
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, WalSegmentRef
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
@@ -42,7 +43,6 @@ from neve.sstable.column_statistics import StatisticsCollector
 from neve.sstable.data_file_footer import FooterFacts, seal
 from neve.sstable.index_file import encode_index_file, has_index
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.parquet_groups import one_batch
 from neve.sstable.parquet_layout import (
     GROUP_BYTES_MAX,
     GROUPS_MAX,
@@ -116,7 +116,7 @@ class DataFileWriter:
         self._file_schema = target.file_schema
         self._ids = ids
         self._encoder = encoder
-        self._words = KeyHashes(encoder)
+        self._hashes = KeyHashes(encoder)
         self._file_bytes_max = file_bytes_max
         self._group_rows_max = group_rows_max(target.format)
         # A group is part of a file, so it is no larger.
@@ -219,7 +219,7 @@ class DataFileWriter:
             target.schema,
             first_group,
             file_format=target.format,
-            bloom=not self._words.is_exact,
+            bloom=not self._hashes.is_exact,
             group_rows=group_rows,
         )
         return _OpenFile(plan)
@@ -259,11 +259,11 @@ class DataFileWriter:
             statistics=opened.statistics.finish(sealed.metadata),
             wal_segments=target.wal_segments,
         )
-        index = KeyIndex.build(keys, self._words)
+        index = KeyIndex.build(keys, self._hashes)
         self._store(path, sealed.pieces)
         if has_index(file):
             index_pieces = encode_index_file(
-                file=file, key_index=index, words=self._words, groups=opened.kept_groups
+                file=file, key_index=index, hashes=self._hashes, groups=opened.kept_groups
             )
             self._store(target.paths.index_of(path), index_pieces)
             self._recorder.add(SSTABLE_INDEX_BYTES, sum(map(len, index_pieces)))

@@ -8,27 +8,27 @@ Everything is little-endian; offsets count from the beginning of the file. Head,
 begin at multiples of 64, with zeros between them.
 
     file
-    ┌──────┬───────┬───────────┬────────┬────────┬─────────┬─────────┬───
-    │ head │ words │ positions │ schema │ groups │ group 0 │ group 1 │ …
-    └──────┴───────┴───────────┴────────┴────────┴─────────┴─────────┴───
-             hashed words only ┘└ only where the file holds the rows
+    ┌──────┬────────┬───────────┬────────┬────────┬─────────┬─────────┬───
+    │ head │ hashes │ positions │ schema │ groups │ group 0 │ group 1 │ …
+    └──────┴────────┴───────────┴────────┴────────┴─────────┴─────────┴───
+       unless hashes are exact ┘└ only where the file holds the rows
 
     head, 132 bytes
     ┌─────────────────┬────────────────────────────────────────────────────────┐
     │ magic 8 bytes   │ NEVEINDX                                               │
     │ version u32     │ 1                                                      │
-    │ key width u32   │ bytes of a key that is its own word; 0: words hashed   │
+    │ key width u32   │ bytes of a key that is its own hash; 0: MurmurHash3    │
     │ file bytes u64  │ of this file                                           │
     │ data bytes u64  │ of the data file                                       │
     │ row count u64   │ of the data file                                       │
     │ group rows u32  │ rows of each group but the last; 0: no rows are here   │
     │ footer crc u32  │ of the data file                                       │
-    │ 4 × section     │ words, positions, schema, groups: offset u64,          │
+    │ 4 × section     │ hashes, positions, schema, groups: offset u64,         │
     │                 │ length u64, crc u32                                    │
     │ crc u32         │ of all of the head before it                           │
     └─────────────────┴────────────────────────────────────────────────────────┘
 
-    words       u64 × row count, ascending              positions   u32 × row count
+    hashes      u64 × row count, ascending              positions   u32 × row count
     schema      an Arrow IPC schema message
     groups      for each group of `group rows` rows: offset u64, length u64, crc u32
     group       an Arrow IPC record batch message, uncompressed
@@ -37,8 +37,8 @@ A section that is not there has offset, length and crc 0. Checksums are CRC32C.
 
 SSTABLE-8  The file belongs to the data file of its size, row count and footer checksum, and to no
     other: any other head is Corruption.
-SSTABLE-9  Opening checks only the head. Words and positions are checked on the first use of the key
-    index, schema and directory on that of the first group, a group on its own; each once.
+SSTABLE-9  Opening checks only the head. Hashes and positions are checked on the first use of the
+    key index, schema and directory on that of the first group, a group on its own; each once.
 SSTABLE-10  Bytes are used only after their checksum was verified. Bytes that still break the rules
     of the key index or of Arrow are Corruption too: another program wrote them.
 SSTABLE-11  An index file is a cache. A reader that finds Corruption here rebuilds it from the data
@@ -60,11 +60,12 @@ from neve.errors import Corruption, NeveError, NotFound
 from neve.keys.arrays import concat_keys
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes
+from neve.model.arrow_buffers import one_batch
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.parquet_groups import ParquetGroups, one_batch
+from neve.sstable.parquet_groups import ParquetGroups
 from neve.storage.object_store import MapsStarts, ObjectStore, map_object, put_file
 from neve.storage.table_paths import TablePaths
 
@@ -77,7 +78,7 @@ _GROUP: Final = struct.Struct("<QQI")  # on disk: never change
 _CRC: Final = struct.Struct("<I")  # on disk: never change
 _ALIGNMENT: Final = 64  # on disk: never change
 _SECTION_COUNT: Final = 4
-_WORD_BYTES: Final = 8  # on disk: never change
+_HASH_BYTES: Final = 8  # on disk: never change
 _POSITION_BYTES: Final = 4  # on disk: never change
 # Rows of an index are fetched for a data file up to this size: they take several times as much.
 _WHOLE_BYTES: Final = 4 << 20
@@ -107,7 +108,7 @@ def encode_index_file(
     *,
     file: DataFile,
     key_index: KeyIndex,
-    words: KeyHashes,
+    hashes: KeyHashes,
     groups: Sequence[pa.RecordBatch] = (),
 ) -> tuple[memoryview, ...]:
     """Return the index file of `file`, in pieces; with `groups`, it holds the rows too.
@@ -116,13 +117,13 @@ def encode_index_file(
     length.
     """
     assert key_index.row_count == file.row_count
-    assert key_index.is_exact == words.is_exact
+    assert key_index.is_exact == hashes.is_exact
     assert sum(group.num_rows for group in groups) == (file.row_count if groups else 0)
     group_rows = groups[0].num_rows if groups else 0
     assert all(group.num_rows == group_rows for group in groups[:-1])
     output = _Output()
     sections = [
-        output.add(_little_endian(key_index.words, "<u8")),
+        output.add(_little_endian(key_index.hashes, "<u8")),
         _ABSENT
         if key_index.positions is None
         else output.add(_little_endian(key_index.positions, "<u4")),
@@ -141,7 +142,7 @@ def encode_index_file(
     head = _HEAD.pack(
         MAGIC,
         VERSION,
-        words.key_width,
+        hashes.key_width,
         output.length,
         file.file_bytes,
         file.row_count,
@@ -157,10 +158,10 @@ def has_index(file: DataFile) -> bool:
     return file.format is FileFormat.DUAL or file.row_count > ROWS_WITHOUT_INDEX
 
 
-def key_index_bytes(file: DataFile, words: KeyHashes) -> int:
+def key_index_bytes(file: DataFile, hashes: KeyHashes) -> int:
     """Return the size of an index file without rows."""
-    length = _aligned(HEAD_BYTES) + file.row_count * _WORD_BYTES
-    if not words.is_exact:
+    length = _aligned(HEAD_BYTES) + file.row_count * _HASH_BYTES
+    if not hashes.is_exact:
         length = _aligned(length) + file.row_count * _POSITION_BYTES
     return length
 
@@ -201,20 +202,20 @@ class _Output:
         return pieces
 
 
-def open_index(store: ObjectStore, path: str, *, file: DataFile, words: KeyHashes) -> "IndexFile":
+def open_index(store: ObjectStore, path: str, *, file: DataFile, hashes: KeyHashes) -> "IndexFile":
     """Open the index file of `file` to search keys; raises NotFound, Corruption.
 
     A large one in a bucket is not fetched for its rows: the data file has them, compressed. Then
     only its start is read, which has the keys.
     """
     if not isinstance(store, MapsStarts):
-        return open_index_file(map_object(store, path), file=file, words=words)
-    length = _aligned(HEAD_BYTES) + _aligned(file.row_count * _WORD_BYTES)
-    if not words.is_exact:
+        return open_index_file(map_object(store, path), file=file, hashes=hashes)
+    length = _aligned(HEAD_BYTES) + _aligned(file.row_count * _HASH_BYTES)
+    if not hashes.is_exact:
         length += file.row_count * _POSITION_BYTES
     wants_whole = file.format is FileFormat.DUAL and file.file_bytes <= _WHOLE_BYTES
     start = store.map_start(path, length=length, wants_whole=wants_whole)
-    return open_index_file(pa.py_buffer(start), file=file, words=words, is_start=True)
+    return open_index_file(pa.py_buffer(start), file=file, hashes=hashes, is_start=True)
 
 
 def _aligned(length: int) -> int:
@@ -222,7 +223,7 @@ def _aligned(length: int) -> int:
 
 
 def open_index_file(
-    buffer: pa.Buffer, *, file: DataFile, words: KeyHashes, is_start: bool = False
+    buffer: pa.Buffer, *, file: DataFile, hashes: KeyHashes, is_start: bool = False
 ) -> "IndexFile":
     """Read the head of an index file (SSTABLE-9); raises Corruption if it is not that of `file`.
 
@@ -245,14 +246,14 @@ def open_index_file(
         raise _damage(f"index file of {length} bytes has {buffer.size}", file)
     if (data_bytes, row_count, footer_crc) != (file.file_bytes, file.row_count, file.footer_crc):
         raise _damage("SSTABLE-8: index file belongs to another data file", file)
-    if key_width != words.key_width:
+    if key_width != hashes.key_width:
         raise _damage("SSTABLE-8: index file belongs to another kind of key", file)
     sections = tuple(
         _Piece(offset=offset, length=size, crc=crc)
         for offset, size, crc in _SECTION.iter_unpack(head[_HEAD.size : crc_at])
     )
     rows_here = group_rows if length == buffer.size else 0
-    return IndexFile(buffer, file=file, words=words, sections=sections, group_rows=rows_here)
+    return IndexFile(buffer, file=file, hashes=hashes, sections=sections, group_rows=rows_here)
 
 
 class IndexFile:
@@ -276,7 +277,7 @@ class IndexFile:
         buffer: pa.Buffer,
         *,
         file: DataFile,
-        words: KeyHashes,
+        hashes: KeyHashes,
         sections: tuple[_Piece, ...],
         group_rows: int,
     ) -> None:
@@ -286,7 +287,7 @@ class IndexFile:
         self.group_count: Final = -(-file.row_count // group_rows) if group_rows else 0
         self._buffer: Final = buffer
         self._file: Final = file
-        self._is_exact: Final = words.is_exact
+        self._is_exact: Final = hashes.is_exact
         self._sections: Final = sections
         # Made when first needed, from bytes that never change.
         self._key_index: KeyIndex | None = None
@@ -327,13 +328,13 @@ class IndexFile:
 
     def _read_key_index(self) -> KeyIndex:
         rows = self._file.row_count
-        words = self._numbers(self._sections[0], "<u8", count=rows, what="words")
+        hashes = self._numbers(self._sections[0], "<u8", count=rows, what="hashes")
         positions = None
         if not self._is_exact:
             positions = self._numbers(self._sections[1], "<u4", count=rows, what="positions")
         try:
             return KeyIndex.checked(
-                words.astype(np.uint64, copy=False),
+                hashes.astype(np.uint64, copy=False),
                 None if positions is None else positions.astype(np.uint32, copy=False),
             )
         except Corruption as error:
@@ -401,7 +402,7 @@ class IndexFiles:
         self._store = store
         self._paths = paths
         self._encoder = encoder
-        self._words = KeyHashes(encoder)
+        self._hashes = KeyHashes(encoder)
 
     def problem(self, file: DataFile, schema: TableSchema) -> NeveError | None:
         """Read the index file of a data file of this schema; returns what makes it useless."""
@@ -409,7 +410,7 @@ class IndexFiles:
             return None
         try:
             index = open_index_file(
-                map_object(self._store, self.path_of(file)), file=file, words=self._words
+                map_object(self._store, self.path_of(file)), file=file, hashes=self._hashes
             )
             _ = index.key_index
             if index.has_rows or file.format is FileFormat.DUAL:
@@ -443,8 +444,8 @@ class IndexFiles:
                 groups.append(group)
         pieces = encode_index_file(
             file=file,
-            key_index=KeyIndex.build(concat_keys(keys), self._words),
-            words=self._words,
+            key_index=KeyIndex.build(concat_keys(keys), self._hashes),
+            hashes=self._hashes,
             groups=groups,
         )
         put_file(self._store, self.path_of(file), pieces)
@@ -469,7 +470,7 @@ class IndexFiles:
         for info in self._store.list(f"{self._paths.index}/"):
             file = by_index.get(info.path)
             if file is not None:
-                total += max(0, info.size - key_index_bytes(file, self._words))
+                total += max(0, info.size - key_index_bytes(file, self._hashes))
         return total
 
     def path_of(self, file: DataFile) -> str:

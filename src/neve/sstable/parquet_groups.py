@@ -41,7 +41,7 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.errors import Corruption, LimitExceeded
+from neve.errors import Corruption
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
@@ -407,19 +407,6 @@ def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:
             column = column.cast(field.type)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return the rows of a group as one batch; raises LimitExceeded beyond 32-bit offsets."""
-    batches = table.combine_chunks().to_batches()
-    if len(batches) != 1:
-        raise LimitExceeded(
-            f"a row group of {table.nbytes} bytes",
-            limit=(1 << 31) - 1,
-            actual=table.nbytes,
-            hint="Rewrite the file with smaller row groups: compact the table",
-        )
-    return batches[0]
 
 
 Row: TypeAlias = dict[str, object]

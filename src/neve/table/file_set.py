@@ -77,7 +77,7 @@ class FileProbe:
         self._reader: DataFileReader | None = None
         self._marked: BitMap64 | None = None
         self.find_row: FindRow = self._find_first_row
-        """Returns the file's live row of a key and its word, in the file's own schema, or None."""
+        """Returns the file's live row of a key and its hash, in the file's own schema, or None."""
 
     @property
     def is_open(self) -> bool:
@@ -97,17 +97,17 @@ class FileProbe:
         self._reader = reader
         return reader
 
-    def _find_first_row(self, key: bytes, word: int) -> dict[str, object] | None:
+    def _find_first_row(self, key: bytes, key_hash: int) -> dict[str, object] | None:
         """Open the file, and find rows in one step from now on."""
         self.find_row = _row_finder(self.reader, self._marked)
-        return self.find_row(key, word)
+        return self.find_row(key, key_hash)
 
 
 def _row_finder(reader: DataFileReader, marked: BitMap64 | None) -> FindRow:
     find, row = reader.finder(), reader.row
 
-    def find_row(key: bytes, word: int) -> dict[str, object] | None:
-        position = find(key, word)
+    def find_row(key: bytes, key_hash: int) -> dict[str, object] | None:
+        position = find(key, key_hash)
         if position < 0 or (marked is not None and position in marked):
             return None
         return row(position)
@@ -141,11 +141,11 @@ class _Shelf:
         self._young = [probe for level, each in runs if level == 0 for probe in each][::-1]
         self._runs = [_Run(each) for level, each in runs if level > 0]
 
-    def find_row(self, key: bytes, word: int) -> Hit | None:
+    def find_row(self, key: bytes, key_hash: int) -> Hit | None:
         """Return the live row of a key with the file it is in; None without one."""
         for probe in self._young:
             if probe.key_min <= key <= probe.key_max:
-                row = probe.find_row(key, word)
+                row = probe.find_row(key, key_hash)
                 if row is not None:
                     return probe, row
         for run in self._runs:
@@ -153,7 +153,7 @@ class _Shelf:
             if place < len(run.key_maxes):
                 probe = run.probes[place]
                 if probe.key_min <= key:
-                    row = probe.find_row(key, word)
+                    row = probe.find_row(key, key_hash)
                     if row is not None:
                         return probe, row
         return None
@@ -207,14 +207,14 @@ class FileSet:
         # Two threads may draw a number at once: the numbers differ, and the first one stays.
         return self.numbers.setdefault((file.spec_id, file.partition), next(_partition_numbers))
 
-    def _find_on_shelf(self, key: bytes, word: int) -> Hit | None:
+    def _find_on_shelf(self, key: bytes, key_hash: int) -> Hit | None:
         for spec_id, shelves in self._shelves.items():
             place = self._partitions.place_of_key(spec_id, key)
             shelf = None if place is None else shelves.get(place)
-            hit = None if shelf is None else shelf.find_row(key, word)
+            hit = None if shelf is None else shelf.find_row(key, key_hash)
             if hit is not None:
                 return hit
-        return self._shared.find_row(key, word)
+        return self._shared.find_row(key, key_hash)
 
     @property
     def is_divided(self) -> bool:

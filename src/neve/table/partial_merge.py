@@ -38,6 +38,7 @@ from neve.keys.arrays import masked_places
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.model.array_fit import nulls
+from neve.model.arrow_buffers import one_batch
 from neve.model.row_rules import NO_RULES, MergeFunction, RowRules
 from neve.model.schema import Column, TableSchema, constant_array
 from neve.model.schema_view import ArrowArray
@@ -125,6 +126,8 @@ def folded_rows(
     that one key has.
     """
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    if len(by_age) == len(keys) == int(codes.max(initial=-1)) + 1:
+        return rows, keys
     order = by_age[np.argsort(codes[by_age], kind="stable")]
     codes = codes[order]
     if not rules.merge:
@@ -139,7 +142,7 @@ def folded_rows(
         older = newer - 1
         single = np.setdiff1d(np.flatnonzero(place % 2 == 0), older, assume_unique=True)
         pair = merged(
-            _one_batch(table.take(newer)),
+            one_batch(table.take(newer)),
             table.take(older),
             np.arange(len(newer)),
             given=given,
@@ -150,7 +153,7 @@ def folded_rows(
         places = np.concatenate([single, older])
         back = np.argsort(places)
         table, codes, kept = together.take(back), codes[places[back]], kept.take(places[back])
-    return _one_batch(table), kept
+    return one_batch(table), kept
 
 
 def without_base(
@@ -194,7 +197,7 @@ def merged_on(
     for each, positions in given.items():
         for at in range(0, len(positions), MERGED_ROWS_MAX):
             places = positions[at : at + MERGED_ROWS_MAX]
-            batch = rows.take(places).combine_chunks().to_batches()[0]
+            batch = one_batch(rows.take(places))
             if each.had_base:
                 batch = without_base(batch, given=each.field_ids, schema=schema)
             found, found_places = base.get_many(keys.take(places), sequence)
@@ -282,11 +285,6 @@ def _sum(old: ArrowArray, own: ArrowArray) -> ArrowArray:
         total = pa.array(np.clip(summed, limits.min, limits.max), kind)
     is_known = pc.and_(old.is_valid(), own.is_valid())
     return cast("ArrowArray", pc.if_else(is_known, total, pc.coalesce(own, old)))
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    (batch,) = table.combine_chunks().to_batches()
-    return batch
 
 
 def _taken(base: ArrowColumn, own: ArrowArray, chosen: Places) -> ArrowArray:

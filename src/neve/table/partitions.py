@@ -27,7 +27,7 @@ import pyarrow as pa
 from neve.errors import Corruption, NotFound, SchemaMismatch
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.model.arrow_buffers import Positions
+from neve.model.arrow_buffers import Positions, one_batch
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_spec import (
     PartitionField,
@@ -67,7 +67,7 @@ def split_by_partition(
     if spec.is_unpartitioned:
         yield Partition(values=(), path="", positions=None)
         return
-    batch = rows.combine_chunks().to_batches()[0]
+    batch = one_batch(rows)
     arrays = spec.values(batch, schema)
     for group in partition_groups(spec, arrays):
         segments = [
@@ -94,7 +94,7 @@ def split_by_spec(
     for spec in specs:
         given = rows if left is None else rows.take(left)
         try:
-            batch = given.combine_chunks().to_batches()[0]
+            batch = one_batch(given)
             refused = refused_rows(batch, spec, schema)
         except NotFound:
             continue  # a column of the spec was dropped

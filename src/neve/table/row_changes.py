@@ -86,17 +86,15 @@ class Winners:
     """Rows replaced by a later one with the same order and other values."""
 
 
-def winners(
-    changes: RowChanges, schema: TableSchema, order: RowOrder | None, find: FindOrders
-) -> Winners:
-    """Return the changes that win over what is there."""
+def winners(changes: RowChanges, schema: TableSchema, find: FindOrders | None) -> Winners:
+    """Return the changes that win over what is there; without `find`, the newest of each key."""
     count = len(changes.keys)
     keys, by_age, orders = changes.all_keys, changes.by_age, changes.orders
     encoded = keys.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     unique = cast("KeyArray", encoded.dictionary)
     has_one_each = len(unique) == len(keys)
-    if order is not None:
+    if find is not None:
         found, has_row = find(unique)
         if not has_one_each:
             found, has_row = found.take(codes), has_row[codes]

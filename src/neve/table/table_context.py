@@ -18,6 +18,7 @@ from neve.errors import Corruption, InvalidArgument, NeveError, SchemaMismatch
 from neve.keys.columns import KEY_BYTES_MAX, KeyColumn, value_codec
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes
+from neve.manifest.commit import COMMIT_SECONDS_MAX, TableCommitter
 from neve.manifest.decisions import Decisions
 from neve.manifest.leases import Leases
 from neve.manifest.table_versions import TableVersions
@@ -130,10 +131,10 @@ class TableContext:
         "definitions",
         "encode_plain_key",
         "encoder",
+        "hashes",
         "is_single_key",
         "partitions",
         "schema",
-        "words",
     )
 
     def __init__(self, schema: TableSchema, definitions: Definitions) -> None:
@@ -146,7 +147,7 @@ class TableContext:
             [column.type for column in keys], [column.name for column in keys]
         )
         self._encode_value = value_codec(KeyColumn.of(keys[0].name, keys[0].type)).encode
-        self.words = KeyHashes(self.encoder)
+        self.hashes = KeyHashes(self.encoder)
         self.partitions = KeyPartitions(schema, self.encoder, definitions.spec)
         """What a key says of the partition of its row."""
         self.is_single_key = len(keys) == 1
@@ -253,6 +254,17 @@ class TableParts:
     def has_locks(self) -> bool:
         """Whether a lock keeps other processes from writing the table; a bucket has only epochs."""
         return not isinstance(self.logs, BucketLogs)
+
+    def committer(self, *, commit_seconds: float = COMMIT_SECONDS_MAX) -> TableCommitter:
+        """Return what commits to the table, in this process."""
+        return TableCommitter(
+            self.versions,
+            self.writer_state,
+            clock=self.clock,
+            ids=self.ids,
+            commit_seconds=commit_seconds,
+            recorder=self.recorder,
+        )
 
     def report(self, kind: EventKind, **facts: float | str) -> None:
         """Report an event of the table to the listener."""

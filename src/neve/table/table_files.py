@@ -92,7 +92,7 @@ class TableFiles:
         self.partitions = context.partitions
         """What a key says of the partition of its row."""
         self._encoder = context.encoder
-        self._words = context.words
+        self._hashes = context.hashes
         self.writers = FileWriters(
             parts, encoder=context.encoder, file_bytes=file_bytes, ids=ids or parts.ids
         )
@@ -401,7 +401,7 @@ class TableFiles:
     def _find_all(self, file: DataFile, keys: KeyArray) -> tuple[Positions, Positions]:
         if file.format is FileFormat.REMEMBERED:
             return self.remembered(file).find(keys)
-        return self.reader(file).find_many(keys, self._words.words(keys))
+        return self.reader(file).find_many(keys, self._hashes.of(keys))
 
     def _orders_in(self, file: DataFile, places: Positions, order: RowOrder) -> Orders:
         if file.format is FileFormat.REMEMBERED:

@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
-from neve.keys.key_hashes import KeyHashes, Words
+from neve.keys.key_hashes import Hashes, KeyHashes
 from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import empty_rows
-from neve.model.arrow_buffers import flag_array, position_array
+from neve.model.arrow_buffers import flag_array, one_batch, position_array
 from neve.model.row_rules import Cutoff, cutoff_at
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.sstable.row_cells import RowCells
@@ -45,8 +45,8 @@ class TableView:
     __slots__ = (
         "_decode",
         "_find_row",
+        "_hash",
         "_schema_id",
-        "_word",
         "context",
         "expires",
         "files",
@@ -72,7 +72,7 @@ class TableView:
         """Whether rows expire: then readers use `as_of`."""
         self._schema_id = context.schema.schema_id
         self._decode = context.codec.decode
-        self._word = context.words.word
+        self._hash = context.hashes.one
         self._find_row = files.find_row
 
     @property
@@ -125,7 +125,7 @@ class TableView:
                     base = self.below(memtable).get_at(key, sequence)
                     return merged_row(row, base, found.given, self.context.schema)
                 return row
-        hit = self._find_row(key, self._word(key))
+        hit = self._find_row(key, self._hash(key))
         if hit is None:
             return None
         probe, row = hit
@@ -226,20 +226,19 @@ class TableView:
         width = self.context.encoder.width
         keys = pa.array([key], pa.binary() if width is None else pa.binary(width))
         rows, _ = self.get_many(cast("KeyArray", keys), sequence)
-        (batch,) = rows.combine_chunks().to_batches()
-        return RowCells(self.context.schema).bind(batch)(0)
+        return RowCells(self.context.schema).bind(one_batch(rows))(0)
 
     def _search_files(self, search: "_Search") -> None:
-        places, is_exact = search.places, self.context.words.is_exact
+        places, is_exact = search.places, self.context.hashes.is_exact
         keys = (
             search.keys
             if len(places) == len(search.keys)
             else search.keys.take(position_array(places))
         )
-        words = self.context.words.words(keys)
+        hashes = self.context.hashes.of(keys)
         # Ascending, so that the search walks each index once, and mostly the rows as well.
-        order = np.argsort(words)
-        words, places = words[order], places[order]
+        order = np.argsort(hashes)
+        hashes, places = hashes[order], places[order]
         bounds = (key_at(keys, int(order[0])), key_at(keys, int(order[-1]))) if is_exact else None
         if not is_exact or self.files.is_divided:
             keys = keys.take(position_array(order))
@@ -250,15 +249,15 @@ class TableView:
         found: list[Places] = []
         for probe, wanted in self.files.searches(keys, bounds=bounds):
             # A key has one live row: found keys are not searched again.
-            within = _within(words, probe, self.context.words) if is_exact else None
+            within = _within(hashes, probe, self.context.hashes) if is_exact else None
             asked = _still_open(wanted, open_places, within)
             if asked is not None and not len(asked):
                 continue
             if asked is None:
-                hits, positions = probe.reader.find_many(keys, words)
+                hits, positions = probe.reader.find_many(keys, hashes)
             else:
                 asked_keys = keys if is_exact else keys.take(position_array(asked))
-                hits, positions = probe.reader.find_many(asked_keys, words[asked])
+                hits, positions = probe.reader.find_many(asked_keys, hashes[asked])
                 hits = asked[hits]
             if not len(hits):
                 continue
@@ -354,11 +353,11 @@ class _Search:
         return pa.concat_tables(self._tables), np.concatenate(self._found)
 
 
-def _within(words: Words, probe: FileProbe, hashes: KeyHashes) -> slice:
-    """Return the places of the words, which are exact and ascend, between the bounds of a file."""
-    bounds = np.array([hashes.word(probe.key_min), hashes.word(probe.key_max)], np.uint64)
+def _within(hashes: Hashes, probe: FileProbe, form: KeyHashes) -> slice:
+    """Return the places of the hashes, which are exact and ascend, between the bounds of a file."""
+    bounds = np.array([form.one(probe.key_min), form.one(probe.key_max)], np.uint64)
     return slice(
-        int(words.searchsorted(bounds[0])), int(words.searchsorted(bounds[1], side="right"))
+        int(hashes.searchsorted(bounds[0])), int(hashes.searchsorted(bounds[1], side="right"))
     )
 
 

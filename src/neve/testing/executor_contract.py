@@ -29,7 +29,6 @@ from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
 from neve.jobs.run import JobBase
-from neve.manifest.commit import TableCommitter
 from neve.model.data_file import DataFile
 from neve.model.version import Version
 from neve.observability.events import ignore
@@ -167,7 +166,7 @@ def open_job(
     )
     rewrite = Rewrite(
         base.files,
-        TableCommitter(parts.versions, parts.writer_state, clock=parts.clock, ids=parts.ids),
+        parts.committer(),
         run=base.run,
         task_rows=OPTIONS.compaction_task_rows,
     )

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from neve.cli.table_words import definition_json
+from neve.cli.table_report import definition_json
 from neve.iceberg.schema_document import spec_documents
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema

@@ -1,4 +1,4 @@
-"""Words of keys: fixed for all time, and the same for one key as for a column of them."""
+"""Hashes of keys: fixed for all time, and the same for one key as for a column of them."""
 
 from random import Random
 from typing import cast
@@ -41,21 +41,21 @@ def key_array(keys: list[bytes], array_type: pa.DataType | None = None) -> KeyAr
 def test_words_are_exact_for_keys_of_at_most_eight_bytes(
     types: list[pa.DataType], width: int
 ) -> None:
-    words = KeyHashes(KeyEncoder(types, [f"k{at}" for at in range(len(types))]))
+    hashes = KeyHashes(KeyEncoder(types, [f"k{at}" for at in range(len(types))]))
 
-    assert words.is_exact == (width > 0)
-    assert words.key_width == width
+    assert hashes.is_exact == (width > 0)
+    assert hashes.key_width == width
 
 
 def test_a_key_that_fits_is_its_own_word() -> None:
     keys = KeyEncoder([pa.int64()], ["id"]).encode_arrays([pa.array([-(1 << 63), -1, 0, 5])])
 
-    assert LONG.words(keys).tolist() == [0, (1 << 63) - 1, 1 << 63, (1 << 63) + 5]
-    assert LONG.word(b"\x80" + bytes(6) + b"\x05") == (1 << 63) + 5
+    assert LONG.of(keys).tolist() == [0, (1 << 63) - 1, 1 << 63, (1 << 63) + 5]
+    assert LONG.one(b"\x80" + bytes(6) + b"\x05") == (1 << 63) + 5
 
 
 @pytest.mark.parametrize(
-    ("key", "word"),
+    ("key", "key_hash"),
     [
         (b"", 0),
         (b"a", 0x85555565F6597889),
@@ -64,9 +64,9 @@ def test_a_key_that_fits_is_its_own_word() -> None:
     ],
     ids=["empty", "a", "sixteen", "forty"],
 )
-def test_the_word_of_a_long_key_never_changes(key: bytes, word: int) -> None:
-    assert TEXT.word(key) == word
-    assert TEXT.words(key_array([key])).tolist() == [word]
+def test_the_word_of_a_long_key_never_changes(key: bytes, key_hash: int) -> None:
+    assert TEXT.one(key) == key_hash
+    assert TEXT.of(key_array([key])).tolist() == [key_hash]
 
 
 @pytest.mark.parametrize("array_type", [pa.binary(), pa.large_binary()], ids=str)
@@ -77,44 +77,44 @@ def test_a_column_of_keys_of_any_length_has_the_words_of_its_keys(
     keys = [random.randbytes(random.randrange(70)) for _ in range(20_000)]
     keys += [random.randbytes(length) for length in (65_535, 0, 4_096)]
     array = key_array(keys, array_type)
-    wanted = [TEXT.word(key) for key in keys]
+    wanted = [TEXT.one(key) for key in keys]
 
-    assert TEXT.words(array).tolist() == wanted
-    assert TEXT.words(array.slice(3, 17_000)).tolist() == wanted[3:17_003]
-    assert TEXT.words(array.slice(len(keys))).tolist() == []
+    assert TEXT.of(array).tolist() == wanted
+    assert TEXT.of(array.slice(3, 17_000)).tolist() == wanted[3:17_003]
+    assert TEXT.of(array.slice(len(keys))).tolist() == []
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_a_column_of_short_keys_has_the_words_of_its_keys(width: int) -> None:
-    words = KeyHashes(KeyEncoder([pa.binary(width)], ["id"]))
+    hashes = KeyHashes(KeyEncoder([pa.binary(width)], ["id"]))
     random = Random(width)
     keys = [random.randbytes(width) for _ in range(100)]
     array = key_array(keys, pa.binary(width))
 
-    assert words.words(array).tolist() == [words.word(key) for key in keys]
-    assert words.words(array.slice(3, 5)).tolist() == [words.word(key) for key in keys[3:8]]
-    assert words.words(array.slice(100)).dtype == np.uint64
+    assert hashes.of(array).tolist() == [hashes.one(key) for key in keys]
+    assert hashes.of(array.slice(3, 5)).tolist() == [hashes.one(key) for key in keys[3:8]]
+    assert hashes.of(array.slice(100)).dtype == np.uint64
 
 
 @pytest.mark.parametrize("width", [9, 12, 15, 16, 17, 24, 31, 32, 33, 48])
 def test_a_column_of_long_fixed_keys_has_the_words_of_its_keys(width: int) -> None:
-    words = KeyHashes(KeyEncoder([pa.binary(width)], ["id"]))
+    hashes = KeyHashes(KeyEncoder([pa.binary(width)], ["id"]))
     random = Random(width)
     keys = [random.randbytes(width) for _ in range(100)]
     array = key_array(keys, pa.binary(width))
 
-    assert words.words(array).tolist() == [words.word(key) for key in keys]
-    assert words.words(array.slice(3, 5)).tolist() == [words.word(key) for key in keys[3:8]]
+    assert hashes.of(array).tolist() == [hashes.one(key) for key in keys]
+    assert hashes.of(array.slice(3, 5)).tolist() == [hashes.one(key) for key in keys[3:8]]
 
 
 def test_no_keys_have_no_words() -> None:
-    assert TEXT.words(key_array([])).tolist() == []
-    assert TEXT.words(key_array([b""])).tolist() == [TEXT.word(b"")]
-    assert LONG.words(key_array([], pa.binary(8))).tolist() == []
+    assert TEXT.of(key_array([])).tolist() == []
+    assert TEXT.of(key_array([b""])).tolist() == [TEXT.one(b"")]
+    assert LONG.of(key_array([], pa.binary(8))).tolist() == []
 
 
 def test_the_hash_is_the_one_that_others_know() -> None:
-    assert TEXT.word(b"neve") == mmh3.hash64(b"neve", seed=0)[0] % (1 << 64)
+    assert TEXT.one(b"neve") == mmh3.hash64(b"neve", seed=0)[0] % (1 << 64)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,6 @@ def test_the_hash_is_the_one_that_others_know() -> None:
     ],
     ids=["nothing", "prefix", "key", "longer", "highest", "above all"],
 )
-def test_the_bound_of_a_range_has_the_first_word_in_it(key: bytes, first: int, after: int) -> None:
-    assert SHORT.first_word(key) == first
-    assert SHORT.first_word(key, after=True) == after
+def test_the_bound_of_a_range_has_the_first_in_it(key: bytes, first: int, after: int) -> None:
+    assert SHORT.first(key) == first
+    assert SHORT.first(key, after=True) == after

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Corruption
-from neve.keys.key_hashes import Words
+from neve.keys.key_hashes import Hashes
 from neve.keys.merge import Block, LoadBlock, Source, ordered_rows, rows_by_key
 from neve.keys.order import RowKeys, SortKey
 
@@ -130,7 +130,7 @@ def test_a_limit_cuts_each_piece_before_it_is_joined(*, descending: bool) -> Non
     assert with_limit == [everything[:3]]
 
 
-def _blocks(*parts: Words) -> list[Block]:
+def _blocks(*parts: Hashes) -> list[Block]:
     return [(pa.table({"n": part.astype(np.int64)}), RowKeys(part)) for part in parts]
 
 

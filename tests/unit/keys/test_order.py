@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from neve.keys.columns import KeyArray
-from neve.keys.key_hashes import exact_word, exact_words
+from neve.keys.key_hashes import exact_hash, exact_hashes
 from neve.keys.order import sorted_groups
 
 CASES: dict[str, tuple[pa.DataType, list[bytes]]] = {
@@ -44,4 +44,4 @@ def test_one_word_and_many_agree() -> None:
     keys = [b"\0\0\1", b"\xff\1\2", b"abc"]
     array = cast("pa.FixedSizeBinaryArray", pa.array(keys, pa.binary(3)))
 
-    assert exact_words(array, width=3).tolist() == [*map(exact_word, keys)]
+    assert exact_hashes(array, width=3).tolist() == [*map(exact_hash, keys)]

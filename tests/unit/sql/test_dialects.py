@@ -5,7 +5,7 @@ import pytest
 
 from neve.errors import AlreadyExists, InvalidArgument
 from neve.model.schema import TableSchema
-from neve.sql.change_text import ChangeText, several_change_one
+from neve.sql.change_text import ChangeText, Clash, several_change_one
 from neve.sql.parser import parse
 from neve.sql.statements import (
     AlterTable,
@@ -167,8 +167,10 @@ def test_errors_show_keys_and_not_too_many() -> None:
     keys = [{"id": number, "city": "x"} for number in range(9)]
     text = text_of(SPARK)
 
-    assert isinstance(text.exists(keys, "there"), AlreadyExists)
-    assert text.exists(keys, "there").message == "there: id=0; id=1; id=2"
+    error = text.exists(keys, Clash.MERGE_TWICE)
+
+    assert isinstance(error, AlreadyExists)
+    assert error.message == "MERGE would insert two rows with one key: id=0; id=1; id=2"
     assert "one row: id=4" in str(several_change_one([{"neve old id": 4}]))
 
 

@@ -137,7 +137,7 @@ def plain_rows(count: int, *, step: int = 3) -> tuple[TableSchema, pa.Table]:
 
 
 def named_rows(count: int) -> tuple[TableSchema, pa.Table]:
-    """Return rows whose key is a string and a number, so that words are hashed."""
+    """Return rows whose key is a string and a number, so that hashes are hashed."""
     schema = schema_of(
         arrow_schema(value=pa.int64(), name=pa.string(), part=pa.int32()),
         "name",
@@ -165,7 +165,7 @@ class Files:
 
     def __post_init__(self) -> None:
         self.encoder = encoder_of(self.schema)
-        self.words = KeyHashes(self.encoder)
+        self.hashes = KeyHashes(self.encoder)
         self.cache = GroupCache(self.cache_bytes)
         self.counters = Counters()
         self.ids = CountedIds()

@@ -345,18 +345,18 @@ def test_many_keys_are_found_in_any_order(
     places = np.random.default_rng(1).permutation(300)[:100]
     more = Open(file_format, build, count=400).written.keys
     wanted = more.take([*places.tolist(), 399, 350])
-    hits, positions = reader.find_many(wanted, files.words.words(wanted))
+    hits, positions = reader.find_many(wanted, files.hashes.of(wanted))
     assert hits.tolist() == list(range(100))
     assert positions.tolist() == places.tolist()
     assert reader.positions_of(wanted).tolist() == sorted(places.tolist())
     assert reader.keys_at(places).to_pylist() == [opened.keys[place] for place in places]
 
 
-def test_keys_that_share_a_word_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     # A hash that is the same for every key: all rows are candidates of each.
     monkeypatch.setattr("neve.keys.key_hashes._hash", lambda _: 7)
     monkeypatch.setattr(
-        "neve.keys.key_hashes.KeyHashes.words",
+        "neve.keys.key_hashes.KeyHashes.of",
         lambda _, keys: np.full(len(keys), 7, np.uint64),
     )
     for file_format in ROW_FORMATS:

@@ -72,7 +72,7 @@ def encoded(encoder: KeyEncoder = LONGS, *, count: int = 10, with_rows: bool = T
         encode_index_file(
             file=described(count),
             key_index=built_index(encoder, count),
-            words=KeyHashes(encoder),
+            hashes=KeyHashes(encoder),
             groups=cut(rows(count)) if with_rows else (),
         )
     )
@@ -84,7 +84,7 @@ def opened(
     return open_index_file(
         pa.py_buffer(payload),
         file=described(10) if file is None else file,
-        words=KeyHashes(encoder),
+        hashes=KeyHashes(encoder),
     )
 
 
@@ -94,7 +94,7 @@ def everything(index_file: IndexFile) -> tuple[object, ...]:
     positions = None if index.positions is None else index.positions.tolist()
     batches = [index_file.group(number) for number in range(index_file.group_count)]
     schema = index_file.schema if index_file.has_rows else None
-    return index.words.tolist(), positions, schema, batches
+    return index.hashes.tolist(), positions, schema, batches
 
 
 def test_what_goes_in_comes_out() -> None:
@@ -104,23 +104,23 @@ def test_what_goes_in_comes_out() -> None:
     assert index_file.group_count == 3
     assert index_file.group_rows == GROUP_ROWS
     assert index_file.schema.equals(SCHEMA.arrow_schema, check_metadata=True)
-    assert index_file.key_index.words.tolist() == built_index(LONGS, 10).words.tolist()
+    assert index_file.key_index.hashes.tolist() == built_index(LONGS, 10).hashes.tolist()
     assert [index_file.group(at) for at in range(3)] == cut(rows(10))
     assert index_file.group(2).num_rows == 2
 
 
-def test_hashed_words_come_with_their_positions() -> None:
+def test_hashes_come_with_their_positions() -> None:
     wanted = built_index(TEXTS, 10)
 
     index = opened(encoded(TEXTS), TEXTS).key_index
 
     assert not index.is_exact
-    assert index.words.tolist() == wanted.words.tolist()
+    assert index.hashes.tolist() == wanted.hashes.tolist()
     assert index.positions is not None
     assert wanted.positions is not None
     assert index.positions.tolist() == wanted.positions.tolist()
-    word = KeyHashes(TEXTS).word(TEXTS.encode(("0007",)))
-    assert index.candidates(word) == [7]
+    key_hash = KeyHashes(TEXTS).one(TEXTS.encode(("0007",)))
+    assert index.candidates(key_hash) == [7]
 
 
 @pytest.mark.parametrize("encoder", [LONGS, TEXTS], ids=["exact", "hashed"])
@@ -133,12 +133,12 @@ def test_a_file_without_rows_has_only_the_key_index(encoder: KeyEncoder) -> None
 
 
 def test_one_group_may_hold_all_rows() -> None:
-    file, words = described(3), KeyHashes(LONGS)
+    file, hashes = described(3), KeyHashes(LONGS)
     pieces = encode_index_file(
-        file=file, key_index=built_index(LONGS, 3), words=words, groups=[rows(3)]
+        file=file, key_index=built_index(LONGS, 3), hashes=hashes, groups=[rows(3)]
     )
 
-    index_file = open_index_file(pa.py_buffer(b"".join(pieces)), file=file, words=words)
+    index_file = open_index_file(pa.py_buffer(b"".join(pieces)), file=file, hashes=hashes)
 
     assert index_file.group_count == 1
     assert index_file.group(0) == rows(3)
@@ -146,7 +146,7 @@ def test_one_group_may_hold_all_rows() -> None:
 
 def test_rows_are_not_copied_and_a_group_is_read_once() -> None:
     buffer = pa.py_buffer(encoded())
-    index_file = open_index_file(buffer, file=described(10), words=KeyHashes(LONGS))
+    index_file = open_index_file(buffer, file=described(10), hashes=KeyHashes(LONGS))
 
     first = index_file.group(1)
 
@@ -159,7 +159,7 @@ def test_rows_are_not_copied_and_a_group_is_read_once() -> None:
 def test_pieces_begin_at_multiples_of_sixty_four() -> None:
     payload = encoded(TEXTS)
     buffer = pa.py_buffer(payload)
-    index_file = open_index_file(buffer, file=described(10), words=KeyHashes(TEXTS))
+    index_file = open_index_file(buffer, file=described(10), hashes=KeyHashes(TEXTS))
     everything(index_file)
     places = index_file._places
     assert places is not None
@@ -175,10 +175,10 @@ def test_pieces_begin_at_multiples_of_sixty_four() -> None:
 def test_bytes_that_begin_at_an_odd_address_are_read_too() -> None:
     payload = encoded(TEXTS)
     buffer = pa.py_buffer(b"x" + payload).slice(1)
-    index_file = open_index_file(buffer, file=described(10), words=KeyHashes(TEXTS))
+    index_file = open_index_file(buffer, file=described(10), hashes=KeyHashes(TEXTS))
 
     assert everything(index_file) == everything(opened(payload, TEXTS))
-    assert index_file.key_index.words.flags.aligned
+    assert index_file.key_index.hashes.flags.aligned
 
 
 def test_the_bytes_of_a_file_never_change() -> None:
@@ -191,11 +191,11 @@ def test_the_bytes_of_a_file_never_change() -> None:
         0000000000000000  0000000000000000  00000000
         51f19ee2
     """
-    words = "0000000000000080  0100000000000080"
+    hashes = "0000000000000080  0100000000000080"
 
     payload = encoded(count=2, with_rows=False)
 
-    assert payload == bytes.fromhex(head) + bytes(60) + bytes.fromhex(words)
+    assert payload == bytes.fromhex(head) + bytes(60) + bytes.fromhex(hashes)
 
 
 @pytest.mark.parametrize("length", [0, 1, HEAD_BYTES - 1, HEAD_BYTES, -64, -1])
@@ -283,7 +283,7 @@ def test_a_section_that_leaves_the_file_is_refused(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_words_for_another_number_of_rows_are_refused(number: int) -> None:
+def test_hashes_for_another_number_of_rows_are_refused(number: int) -> None:
     payload = encoded(TEXTS)
     offset, length = section(payload, number)
     shorter = payload[offset : offset + length - 4]
@@ -295,13 +295,13 @@ def test_words_for_another_number_of_rows_are_refused(number: int) -> None:
         _ = opened(damaged, TEXTS).key_index
 
 
-def test_words_out_of_order_are_refused_though_their_checksum_is_right() -> None:
+def test_hashes_out_of_order_are_refused_though_their_checksum_is_right() -> None:
     payload = encoded()
     offset, length = section(payload, 0)
-    words = payload[offset : offset + length]
+    hashes = payload[offset : offset + length]
 
     with pytest.raises(Corruption, match="SSTABLE-12:") as caught:
-        _ = opened(with_section(payload, 0, words[8:] + words[:8])).key_index
+        _ = opened(with_section(payload, 0, hashes[8:] + hashes[:8])).key_index
 
     assert "data/a.parquet" in str(caught.value)
 

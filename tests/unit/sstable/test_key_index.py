@@ -1,4 +1,4 @@
-"""Keys of one file, found by their words."""
+"""Keys of one file, found by their hashes."""
 
 from bisect import bisect_left, bisect_right
 from random import Random
@@ -11,37 +11,37 @@ import pytest
 from neve.errors import Corruption
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import KeyHashes, Words
+from neve.keys.key_hashes import Hashes, KeyHashes
 from neve.sstable.key_index import KeyIndex, StoredPositions
 
 LONGS = KeyEncoder([pa.int64()], ["id"])
-LONG_WORDS = KeyHashes(LONGS)
+LONG_HASHES = KeyHashes(LONGS)
 TEXTS = KeyEncoder([pa.string()], ["name"])
-TEXT_WORDS = KeyHashes(TEXTS)
+TEXT_HASHES = KeyHashes(TEXTS)
 
-# Around the stretches of 256 words that a search is made of.
+# Around the stretches of 256 hashes that a search is made of.
 SIZES = [1, 2, 255, 256, 257, 511, 512, 513, 3_000]
 
 
 def exact_index(size: int) -> KeyIndex:
     """Index the keys 0, 2, 4, …."""
     keys = LONGS.encode_arrays([pa.array(range(0, 2 * size, 2), pa.int64())])
-    return KeyIndex.build(keys, LONG_WORDS)
+    return KeyIndex.build(keys, LONG_HASHES)
 
 
-def long_word(number: int) -> int:
-    return LONG_WORDS.word(LONGS.encode((number,)))
+def long_hash(number: int) -> int:
+    return LONG_HASHES.one(LONGS.encode((number,)))
 
 
 def hashed_index(names: list[str]) -> KeyIndex:
-    return KeyIndex.build(TEXTS.encode_arrays([pa.array(names)]), TEXT_WORDS)
+    return KeyIndex.build(TEXTS.encode_arrays([pa.array(names)]), TEXT_HASHES)
 
 
-def text_word(name: str) -> int:
-    return TEXT_WORDS.word(TEXTS.encode((name,)))
+def text_hash(name: str) -> int:
+    return TEXT_HASHES.one(TEXTS.encode((name,)))
 
 
-def words_of(*numbers: int) -> Words:
+def hashes_of(*numbers: int) -> Hashes:
     return np.array(numbers, np.uint64)
 
 
@@ -56,13 +56,13 @@ def test_every_key_is_found_where_it_is_and_no_other(size: int) -> None:
     assert index.is_exact
     assert index.row_count == size
     assert index.nbytes == 8 * size
-    assert [index.find_one(long_word(2 * at)) for at in range(size)] == [*range(size)]
-    assert {index.find_one(long_word(2 * at - 1)) for at in range(size + 1)} == {-1}
+    assert [index.find_one(long_hash(2 * at)) for at in range(size)] == [*range(size)]
+    assert {index.find_one(long_hash(2 * at - 1)) for at in range(size + 1)} == {-1}
     find = index.exact_finder()
-    assert [find(b"", long_word(2 * at)) for at in range(size)] == [*range(size)]
-    assert {find(b"", long_word(2 * at - 1)) for at in range(size + 1)} == {-1}
-    assert [*index.candidates(long_word(2 * size - 2))] == [size - 1]
-    assert [*index.candidates(long_word(2 * size - 1))] == []
+    assert [find(b"", long_hash(2 * at)) for at in range(size)] == [*range(size)]
+    assert {find(b"", long_hash(2 * at - 1)) for at in range(size + 1)} == {-1}
+    assert [*index.candidates(long_hash(2 * size - 2))] == [size - 1]
+    assert [*index.candidates(long_hash(2 * size - 1))] == []
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -71,8 +71,8 @@ def test_the_bounds_of_a_range_are_positions(size: int) -> None:
     numbers = [*range(0, 2 * size, 2)]
 
     for number in (-1, 0, 1, size - 1, size, 2 * size - 3, 2 * size - 2, 2 * size - 1, 2 * size):
-        assert index.lower_bound(long_word(number)) == bisect_left(numbers, number)
-        assert index.upper_bound(long_word(number)) == bisect_right(numbers, number)
+        assert index.lower_bound(long_hash(number)) == bisect_left(numbers, number)
+        assert index.upper_bound(long_hash(number)) == bisect_right(numbers, number)
     assert index.lower_bound(1 << 64) == size
     assert index.upper_bound((1 << 64) - 1) == size
 
@@ -85,17 +85,17 @@ def test_hashed_keys_are_found_at_their_positions(size: int) -> None:
     assert not index.is_exact
     assert index.row_count == size
     assert index.nbytes == 12 * size
-    assert [index.candidates(text_word(name)) for name in names] == [[at] for at in range(size)]
-    assert not any(index.candidates(text_word(f"other {at}")) for at in range(size))
+    assert [index.candidates(text_hash(name)) for name in names] == [[at] for at in range(size)]
+    assert not any(index.candidates(text_hash(f"other {at}")) for at in range(size))
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_many_words_are_found_at_once_in_any_order(size: int) -> None:
+def test_many_hashes_are_found_at_once_in_any_order(size: int) -> None:
     index = exact_index(size)
     numbers = [*range(-2, 2 * size + 2)]
     Random(size).shuffle(numbers)
 
-    places, positions = index.find_many(words_of(*map(long_word, numbers)))
+    places, positions = index.find_many(hashes_of(*map(long_hash, numbers)))
 
     wanted = [
         (place, number // 2)
@@ -105,8 +105,8 @@ def test_many_words_are_found_at_once_in_any_order(size: int) -> None:
     assert [*zip(places.tolist(), positions.tolist(), strict=True)] == wanted
 
 
-def test_a_word_asked_for_twice_is_found_twice() -> None:
-    places, positions = exact_index(10).find_many(words_of(*map(long_word, [6, 1, 4, 6, 4])))
+def test_a_hash_asked_for_twice_is_found_twice() -> None:
+    places, positions = exact_index(10).find_many(hashes_of(*map(long_hash, [6, 1, 4, 6, 4])))
 
     assert places.tolist() == [0, 2, 3, 4]
     assert positions.tolist() == [3, 2, 3, 2]
@@ -114,48 +114,48 @@ def test_a_word_asked_for_twice_is_found_twice() -> None:
 
 @pytest.mark.parametrize("copies", [1, 2, 300, 700])
 def test_keys_that_share_a_word_are_all_candidates(copies: int) -> None:
-    words = words_of(3, *[7] * copies, 9)
+    hashes = hashes_of(3, *[7] * copies, 9)
     order = Random(copies).sample(range(copies + 2), copies + 2)
     positions = positions_of(order[0], *sorted(order[1:-1]), order[-1])
-    index = KeyIndex.checked(words, positions)
+    index = KeyIndex.checked(hashes, positions)
     shared = sorted(order[1:-1])
 
     assert index.candidates(7) == shared
     assert index.candidates(3) == [order[0]]
     assert index.candidates(9) == [order[-1]]
     assert [*index.candidates(8)] == []
-    places, found = index.find_many(words_of(9, 7, 8, 7))
+    places, found = index.find_many(hashes_of(9, 7, 8, 7))
     assert places.tolist() == [0, *[1] * copies, *[3] * copies]
     assert found.tolist() == [order[-1], *shared, *shared]
-    places, found = index.find_many(words_of(2, 7, 10))
+    places, found = index.find_many(hashes_of(2, 7, 10))
     assert places.tolist() == [1] * copies
     assert found.tolist() == shared
 
 
 def test_the_highest_word_is_found_with_its_equals() -> None:
     top = (1 << 64) - 1
-    index = KeyIndex.checked(words_of(1, top, top), positions_of(2, 0, 1))
+    index = KeyIndex.checked(hashes_of(1, top, top), positions_of(2, 0, 1))
 
     assert index.candidates(top) == [0, 1]
-    assert index.find_many(words_of(top))[1].tolist() == [0, 1]
+    assert index.find_many(hashes_of(top))[1].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("words", [LONG_WORDS, TEXT_WORDS], ids=["exact", "hashed"])
-def test_an_index_of_nothing_finds_nothing(words: KeyHashes) -> None:
-    array_type = pa.binary(8) if words.is_exact else pa.binary()
-    index = KeyIndex.build(cast("KeyArray", pa.array([], array_type)), words)
+@pytest.mark.parametrize("hashes", [LONG_HASHES, TEXT_HASHES], ids=["exact", "hashed"])
+def test_an_index_of_nothing_finds_nothing(hashes: KeyHashes) -> None:
+    array_type = pa.binary(8) if hashes.is_exact else pa.binary()
+    index = KeyIndex.build(cast("KeyArray", pa.array([], array_type)), hashes)
 
     assert index.row_count == 0
     assert [*index.candidates(0)] == []
-    assert [each.tolist() for each in index.find_many(words_of(0, 1))] == [[], []]
+    assert [each.tolist() for each in index.find_many(hashes_of(0, 1))] == [[], []]
 
 
 def test_looking_for_nothing_finds_nothing() -> None:
-    assert [each.tolist() for each in exact_index(5).find_many(words_of())] == [[], []]
+    assert [each.tolist() for each in exact_index(5).find_many(hashes_of())] == [[], []]
 
 
 @pytest.mark.parametrize(
-    ("words", "positions", "rule"),
+    ("hashes", "positions", "rule"),
     [
         ((1, 3, 2), None, "SSTABLE-12:"),
         ((1, 2, 2), None, "SSTABLE-12:"),
@@ -166,9 +166,9 @@ def test_looking_for_nothing_finds_nothing() -> None:
     ids=["unsorted", "twice", "unsorted hashes", "no such row", "too few"],
 )
 def test_arrays_that_break_a_rule_are_refused(
-    words: tuple[int, ...], positions: tuple[int, ...] | None, rule: str
+    hashes: tuple[int, ...], positions: tuple[int, ...] | None, rule: str
 ) -> None:
     stored = None if positions is None else positions_of(*positions)
 
     with pytest.raises(Corruption, match=rule):
-        KeyIndex.checked(words_of(*words), stored)
+        KeyIndex.checked(hashes_of(*hashes), stored)

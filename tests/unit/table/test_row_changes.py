@@ -70,7 +70,7 @@ def kept(
         else orders_of(order, [each[1] for each in (*written, *deleted)]),
         by_age=np.arange(count) if by_age is None else np.array(by_age, np.int64),
     )
-    found = winners(changes, schema, order, find)
+    found = winners(changes, schema, None if order is None else find)
     if not found.rows.num_rows and not len(found.deleted):
         return None
     left = [tuple(row.values()) for row in found.rows.to_pylist()]

@@ -19,6 +19,7 @@ it, because empty lines and line breaks in cells count. An input that cannot be 
 a pipe, is assumed to have one line per row.
 """
 
+import codecs
 import csv
 import io
 import re
@@ -198,8 +199,9 @@ class CsvRows:
 
     def _open(self, stream: BinaryIO) -> pcsv.CSVStreamingReader:
         texts = {column.name: pa.string() for column in self._schema.columns}
+        # Arrow fails to report a row whose bytes are not text, so no such byte reaches it.
         return pcsv.open_csv(
-            stream,
+            pa.TransformInputStream(pa.PythonFile(stream, mode="r"), self._text_checker()),
             read_options=pcsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
             parse_options=pcsv.ParseOptions(
                 delimiter=self._delimiter,
@@ -213,6 +215,25 @@ class CsvRows:
                 quoted_strings_can_be_null=False,
             ),
         )
+
+    def _text_checker(self) -> Callable[[pa.Buffer], pa.Buffer]:
+        """Return what passes on the next bytes of a file, and raises where they are not UTF-8."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        lines = 1
+
+        def checked(piece: pa.Buffer) -> pa.Buffer:
+            nonlocal lines
+            data = memoryview(piece)
+            try:
+                lines += decoder.decode(data, final=not data).count("\n")
+            except UnicodeDecodeError as error:
+                line = lines + error.object[: error.start].count(b"\n")
+                raise InvalidArgument(
+                    f"{self._source}:{line} is not UTF-8", hint="Convert the file to UTF-8"
+                ) from error
+            return piece
+
+        return checked
 
     def _check_names(self, names: list[str]) -> None:
         counts = Counter(names)

@@ -622,10 +622,27 @@ def test_a_terminal_sees_how_far_an_import_is(
     assert silent.stderr == ""
 
 
-def test_csv_in_another_encoding_is_a_wrong_call(lake: RowsLake, tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_bytes("id,customer\n1,é\n".encode("utf-16"))
+@pytest.mark.parametrize("options", [(), ("--keep-good",)])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("id,customer\n1,é\n".encode("utf-16"), 1),
+        (b"id,customer\n1,a\n2,\xff\xfe,extra\n", 3),  # as a row it is too long as well
+        (b"id,customer\n1,a\n2,\xc3", 3),  # a letter that is cut
+    ],
+)
+def test_csv_in_another_encoding_is_a_wrong_call(
+    lake: RowsLake,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    content: bytes,
+    line: int,
+    options: tuple[str, ...],
+) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
 
-    refused = lake.run("import", "shop.orders", str(tmp_path / "x.csv"))
+    refused = lake.run("import", "shop.orders", str(tmp_path / "x.csv"), *options)
 
     assert refused.exit_code == 2
-    assert "cannot be read as CSV" in refused.stderr
+    assert f"x.csv:{line} is not UTF-8" in refused.stderr
+    assert capfd.readouterr().err == "", "nothing that Arrow could not report"

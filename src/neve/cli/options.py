@@ -110,7 +110,7 @@ lake_option = click.option(
     envvar=LAKE_VARIABLE,
     show_envvar=True,
     metavar="LOCATION",
-    help="The lake: a directory, s3://bucket/prefix or file:///directory.",
+    help="The lake: a directory, file:///directory, s3://bucket/prefix, gs://… or az://…",
     shell_complete=_complete_directory,
 )
 storage_option = click.option(
@@ -118,7 +118,7 @@ storage_option = click.option(
     "storage_options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Option of an S3 location, such as endpoint or region; may be repeated.",
+    help="Option of a location in a bucket, such as endpoint or region; may be repeated.",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON instead of lines, also for errors."

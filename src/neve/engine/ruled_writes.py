@@ -115,7 +115,7 @@ class RuledPath(WritePath):
             self._files.parts.recorder.add(CHANGES_IGNORED, 1)
             return None
 
-        return decide
+        return Decided(decide, checked.written_keys())
 
     def _upsert(self, rows: object) -> Iterator[Decide]:
         batches = batches_of(rows, self.context.codec)

@@ -635,6 +635,7 @@ def test_csv_in_another_encoding_is_a_wrong_call(
     lake: RowsLake,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
+    *,
     content: bytes,
     line: int,
     options: tuple[str, ...],

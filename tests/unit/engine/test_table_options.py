@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from threading import Event, Lock
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -473,6 +473,24 @@ def test_linger_ms_lets_writes_share_a_sync() -> None:
     lingering, _ = put_side_by_side(replace(BY_HAND, linger_ms=20))
 
     assert lingering < eager
+
+
+@pytest.mark.parametrize("rules", [{}, {"order_by": "v"}, {"merge": {"v": "sum"}}], ids=str)
+def test_puts_of_threads_share_syncs_whatever_the_rules_of_the_table(rules: dict[str, Any]) -> None:
+    def watch(call: StoreCall) -> None:
+        if call.path.endswith(".slot"):
+            Event().wait(0.02)  # what a bucket takes, so that others can join
+
+    bucket = FaultyStore(MemoryStore(), before_call=watch)
+    with Lake(bucket) as lake:
+        schema = {"id": int, "v": int}
+        table = lake.create_table("a.b", schema, "id", options=BY_HAND, **rules)
+        table.put({"id": 0, "v": 0})
+        before = len(bucket.calls)
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(lambda n: table.put({"id": n, "v": n}), range(1, 65)))
+        assert table.scan().count() == 65
+        assert len(bucket.calls) - before < 48
 
 
 def test_puts_in_flight_lets_groups_overlap() -> None:

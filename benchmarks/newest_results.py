@@ -19,7 +19,7 @@ from benchmarks.result_file import (
     read_run,
 )
 
-SUITES: Final = ("table", "history", "iceberg", "sql", "files", "bucket", "log", "spark")
+SUITES: Final = ("table", "history", "growth", "iceberg", "sql", "files", "bucket", "log", "spark")
 _BEST_PEER: Final = " (best peer)"
 
 

@@ -1,6 +1,6 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
-    python -m benchmarks.run [--suite log|iceberg|sql|files|table|history|bucket|spark]
+    python -m benchmarks.run [--suite log|iceberg|sql|files|table|history|growth|bucket|spark]
                              [--only NAME]... [--rounds N] [--quick] [--growth] [--out DIR]
 
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
@@ -11,7 +11,8 @@ need an environment of their own get it on the first run that needs them, in .ve
 
 Tables have NEVE_BENCH_ROWS rows, a million by default; --growth looks at ten times as many too, and
 at fifty times as many where rows are upserted into buckets. On Spark tables have five million rows
-by default, and twenty million with --growth. In a bucket they have 200,000.
+by default, and twenty million with --growth. In a bucket they have 200,000. The suite growth ends
+at ten million rows by default, and at a hundred million with --growth.
 """
 
 import argparse
@@ -71,9 +72,13 @@ from benchmarks.start_up import build_start_up
 from benchmarks.table_session import TableSession
 from benchmarks.table_suite import (
     FULL_ROWS,
+    GROWTH_FACTOR,
+    GROWTH_ROWS,
+    GROWTH_WORKLOADS,
     HISTORY_WORKLOADS,
     QUICK_ROWS,
     TABLE_WORKLOADS,
+    growth_scale,
     table_scale,
 )
 
@@ -104,6 +109,7 @@ SUITES: Final[Mapping[str, Sequence[str]]] = {
     "files": tuple(FILES_WORKLOADS),
     "table": tuple(TABLE_WORKLOADS),
     "history": tuple(HISTORY_WORKLOADS),
+    "growth": tuple(GROWTH_WORKLOADS),
     "bucket": tuple(BUCKET_WORKLOADS),
     "spark": tuple(SPARK_WORKLOADS),
 }
@@ -123,6 +129,7 @@ _ROWS_MIN: Final = 10_000
 _ROWS: Final = {
     "spark": (SPARK_QUICK_ROWS, SPARK_ROWS),
     "bucket": (BUCKET_QUICK_ROWS, BUCKET_ROWS),
+    "growth": (QUICK_ROWS, GROWTH_ROWS),
 }
 """Rows of a quick and of a whole run, where they are not those of a table on a disk."""
 
@@ -237,8 +244,8 @@ def _builders(
         scale = QUICK if quick else FULL
         return {name: partial(build, scale) for name, build in plain.items()}
     few, many = _ROWS.get(suite, (QUICK_ROWS, FULL_ROWS))
-    if suite == "spark" and growth:
-        many *= SPARK_GROWTH_FACTOR
+    if growth:
+        many *= {"spark": SPARK_GROWTH_FACTOR, "growth": GROWTH_FACTOR}.get(suite, 1)
     rows = int(os.environ.get("NEVE_BENCH_ROWS") or (few if quick else many))
     if rows < _ROWS_MIN:
         raise SystemExit(f"NEVE_BENCH_ROWS={rows} is less than a batch: use {_ROWS_MIN}+")
@@ -251,9 +258,18 @@ def _builders(
         away = bucket_session(place / "bucket", rows, quick=quick)
         ending.callback(away.close)
         return {name: _with_bucket(build, away) for name, build in BUCKET_WORKLOADS.items()}
-    session = TableSession(place / "tables", table_scale(rows, quick=quick, growth=growth))
+    sizes = (
+        growth_scale(rows, quick=quick)
+        if suite == "growth"
+        else table_scale(rows, quick=quick, growth=growth)
+    )
+    session = TableSession(place / "tables", sizes)
     ending.callback(session.close)
-    workloads = TABLE_WORKLOADS if suite == "table" else HISTORY_WORKLOADS
+    workloads = {
+        "table": TABLE_WORKLOADS,
+        "history": HISTORY_WORKLOADS,
+        "growth": GROWTH_WORKLOADS,
+    }[suite]
     return {name: _ignoring_place(build, session) for name, build in workloads.items()}
 
 

@@ -1,6 +1,6 @@
-"""`table_growth` and `table_columns`: neve alone, at several sizes and at several widths.
+"""`table_growth`, `table_columns` and `table_files`: neve alone, at several sizes.
 
-They show what grows with the rows or the columns of a table, and what must not.
+They show what grows with the rows, columns or files of a table, and what must not.
 """
 
 import functools
@@ -10,13 +10,23 @@ from typing import Final, cast
 from benchmarks.harness import Candidate, Kind, Outcome, Stopwatch, Workload
 from benchmarks.peer_process import PeerProcess, measured_together
 from benchmarks.peers.table_calls import Reply
-from benchmarks.table_sample import WIDE_ROWS, grown_total, wide_total
+from benchmarks.table_sample import SPREAD_ROWS, WIDE_ROWS, grown_total, spread_total, wide_total
 from benchmarks.table_session import BATCH_ROWS, TableSession, outcome
 
-_ANSWER_SECONDS: Final = 1_800.0
+_ANSWER_SECONDS: Final = 3_600.0
+_SECONDS_PER_ROW: Final = 2e-4
+_PARTITIONS_MAX: Final = 1_000
 _MEMORY_NOTE: Final = (
     "MB are how far memory without files behind it rose above where the step began: while loading, "
     "flushing, scanning batch by batch, and compacting everything."
+)
+_SIZE_NOTE: Final = (
+    "`bytes per row` are those of the whole directory after `compact()`, with logs and indexes; "
+    "`peak MB` is the most memory that the process had, pages of mapped files among it."
+)
+_STEPS_NOTE: Final = (
+    "CPU of each step. `publish` writes all files to Iceberg's metadata, `publish next` those of "
+    "one commit; `plan` is of one partition, `plan all` of the whole table."
 )
 
 
@@ -39,7 +49,8 @@ def build_growth(session: TableSession) -> Workload:
         parameters={"batch_rows": BATCH_ROWS},
         notes=(
             _MEMORY_NOTE,
-            "`commit ms` is the flush of one row.",
+            "`commit ms` is the flush of one row; `open ms` opens the table and looks for a key.",
+            _SIZE_NOTE,
             "Default options: 64 MiB of memtable, two of them waiting, and a cache of 256 MiB.",
         ),
         rounds_max=1,
@@ -68,6 +79,42 @@ def build_columns(session: TableSession) -> Workload:
     )
 
 
+def build_files(session: TableSession) -> Workload:
+    """The same few rows in each of more and more files."""
+    return Workload(
+        name="table_files",
+        sentence="A table of small files in up to 1,000 partitions is filled, published, planned, "
+        "verified, compacted and cleaned, at several numbers of files.",
+        unit="rows",
+        candidates=[
+            Candidate(
+                name=f"neve, {files:,} files",
+                kind=Kind.NEVE,
+                trial=functools.partial(_spread, files=files),
+                sync="each batch",
+            )
+            for files in session.scale.growth_files
+        ],
+        parameters={"rows_per_file": SPREAD_ROWS, "partitions_max": _PARTITIONS_MAX},
+        notes=(
+            _STEPS_NOTE,
+            "`commit`, `publish next`, `get` and `plan` must not grow; all else as the files do.",
+        ),
+        rounds_max=1,
+    )
+
+
+def _spread(directory: Path, stopwatch: Stopwatch, *, files: int) -> Outcome:
+    process = PeerProcess("benchmarks.peers.table_growing", answer_seconds=_ANSWER_SECONDS)
+    try:
+        asked = process.ask("spread", directory=str(directory), files=files)
+    finally:
+        process.close()
+    reply = cast("Reply", asked)
+    stopwatch.take(measured_together([reply["timed"]]))
+    return outcome(reply, spread_total(files, partitions=min(files, _PARTITIONS_MAX)))
+
+
 def _widen(directory: Path, stopwatch: Stopwatch, *, columns: int) -> Outcome:
     process = PeerProcess("benchmarks.peers.table_growing", answer_seconds=_ANSWER_SECONDS)
     try:
@@ -80,7 +127,8 @@ def _widen(directory: Path, stopwatch: Stopwatch, *, columns: int) -> Outcome:
 
 
 def _grow(directory: Path, stopwatch: Stopwatch, *, rows: int) -> Outcome:
-    process = PeerProcess("benchmarks.peers.table_growing", answer_seconds=_ANSWER_SECONDS)
+    seconds = _ANSWER_SECONDS + rows * _SECONDS_PER_ROW
+    process = PeerProcess("benchmarks.peers.table_growing", answer_seconds=seconds)
     try:
         asked = process.ask("grow", directory=str(directory), rows=rows, batch_rows=BATCH_ROWS)
     finally:

@@ -39,6 +39,7 @@ KEY_COUNT: Final = 100_000
 SMALL_SHARE: Final = 10
 """Slow stores hold one row in this many."""
 WIDE_ROWS: Final = 10
+SPREAD_ROWS: Final = 2
 """Rows of tables with many columns."""
 ROW_BYTES: Final = 8 + 20 + 8 + 4 + 100
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -228,6 +229,13 @@ def wide_total(columns: int) -> str:
     """Return what a scan of a wide table must add up to."""
     total = sum(range(WIDE_ROWS))
     return shown_total(WIDE_ROWS, total, (columns - 1) * total)
+
+
+def spread_total(files: int, *, partitions: int) -> str:
+    """Return what a scan of a table of many files must add up to."""
+    rows = SPREAD_ROWS * files
+    parts = rows // partitions * sum(range(partitions))
+    return shown_total(rows, rows * (rows - 1) // 2, parts)
 
 
 def shown_total(rows: int, ids: int, visits: int) -> str:

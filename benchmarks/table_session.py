@@ -107,6 +107,8 @@ class TableScale:
     """Sizes of the tables whose growth is looked at."""
     growth_columns: Sequence[int]
     """Numbers of columns of the tables whose growth is looked at, the key among them."""
+    growth_files: Sequence[int] = ()
+    """Numbers of files of the tables whose growth is looked at."""
 
 
 def _environment(name: str) -> PeerEnvironment:

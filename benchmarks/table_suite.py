@@ -1,10 +1,12 @@
-"""The workloads of the table engine and of its history, and their sizes.
+"""The workloads of the table engine, of its history and of its growth, and their sizes.
 
-Tables have a million rows unless NEVE_BENCH_ROWS says otherwise. Growth is looked at up to the same
-size, or up to ten times that when it is asked for.
+Tables have a million rows unless NEVE_BENCH_ROWS says otherwise. Buckets are looked at up to ten or
+fifty times that. The suite of growth ends at ten million rows, or at a hundred million when growth
+is asked for, and begins at a million; NEVE_BENCH_ROWS is where it ends.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.harness import Workload
@@ -12,7 +14,7 @@ from benchmarks.table_apply import build_apply, build_apply_order
 from benchmarks.table_buckets import build_buckets
 from benchmarks.table_changes import build_changes
 from benchmarks.table_days import build_days
-from benchmarks.table_growth import build_columns, build_growth
+from benchmarks.table_growth import build_columns, build_files, build_growth
 from benchmarks.table_reads import (
     build_get,
     build_get_first,
@@ -57,8 +59,6 @@ TABLE_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
     "table_delete": build_delete,
     "table_reopen": build_reopen,
     "table_disk": build_disk,
-    "table_growth": build_growth,
-    "table_columns": build_columns,
 }
 
 HISTORY_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
@@ -67,6 +67,28 @@ HISTORY_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
     "table_buckets": build_buckets,
 }
 """Partitions and the change feed; neve alone, so that no peer has to be there."""
+
+
+GROWTH_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
+    "table_growth": build_growth,
+    "table_columns": build_columns,
+    "table_files": build_files,
+}
+"""What grows with rows, columns and files; neve alone."""
+GROWTH_ROWS: Final = 10 * FULL_ROWS
+GROWTH_FACTOR: Final = 10
+
+
+def growth_scale(rows: int, *, quick: bool) -> TableScale:
+    """Return sizes from a million rows, or a tenth of what is asked for, in powers of ten."""
+    sizes = [rows]
+    while len(sizes) == 1 or sizes[0] > FULL_ROWS:
+        sizes.insert(0, max(sizes[0] // 10, BATCH_ROWS))
+    return replace(
+        table_scale(rows, quick=quick, growth=False),
+        growth_rows=tuple(dict.fromkeys(sizes)),
+        growth_files=(100, 1_000) if quick else (100, 1_000, 10_000),
+    )
 
 
 def table_scale(rows: int, *, quick: bool, growth: bool) -> TableScale:

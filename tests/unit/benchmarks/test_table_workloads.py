@@ -30,9 +30,14 @@ from benchmarks.table_session import (
     TableSession,
     left_out,
 )
-from benchmarks.table_suite import HISTORY_WORKLOADS, TABLE_WORKLOADS
+from benchmarks.table_suite import (
+    GROWTH_WORKLOADS,
+    HISTORY_WORKLOADS,
+    TABLE_WORKLOADS,
+    growth_scale,
+)
 
-WORKLOADS = {**TABLE_WORKLOADS, **HISTORY_WORKLOADS}
+WORKLOADS = {**TABLE_WORKLOADS, **HISTORY_WORKLOADS, **GROWTH_WORKLOADS}
 TINY = TableScale(
     rows=20_000,
     unflushed_rows=2_000,
@@ -41,6 +46,7 @@ TINY = TableScale(
     read_seconds=0.01,
     growth_rows=(10_000,),
     growth_columns=(10, 20),
+    growth_files=(4, 8),
 )
 
 
@@ -200,3 +206,15 @@ def test_tables_smaller_than_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(SystemExit, match="less than a batch"):
         main(["--quick", "--only", "table_put"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [
+        (100_000, (10_000, 100_000)),
+        (10_000_000, (1_000_000, 10_000_000)),
+        (100_000_000, (1_000_000, 10_000_000, 100_000_000)),
+    ],
+)
+def test_growth_is_looked_at_in_powers_of_ten(rows: int, sizes: tuple[int, ...]) -> None:
+    assert growth_scale(rows, quick=False).growth_rows == sizes

@@ -381,3 +381,22 @@ def test_a_purge_deletes_nothing_while_another_guest_cannot_be_read(world: Serve
 
     assert lake.guests.names() == ["shop.b"]
     assert kept.exists()
+
+
+def test_a_refused_registration_over_a_guest_leaves_it(world: Served) -> None:
+    lake, client, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+    first = catalog.load_table("shop.clicks").metadata_location
+    catalog.load_table("shop.clicks").append(rows((3, "d")))
+    path = "/v1/namespaces/shop/register"
+
+    wrong = {"name": "clicks", "metadata-location": f"{first}.no", "overwrite": True}
+    assert client.post(path, wrong).error == (400, "BadRequestException")
+    assert lake.guests.load("shop.clicks").to_arrow().num_rows == 4
+    again = {"name": "clicks", "metadata-location": first}
+    assert client.post(path, again).error == (409, "AlreadyExistsException")
+    assert client.post(path, {**again, "overwrite": True}).status == 200
+    assert lake.guests.load("shop.clicks").to_arrow().num_rows == 3
+    new = {"name": "new", "metadata-location": first, "overwrite": True}
+    assert client.post(path, new).status == 200

@@ -131,18 +131,42 @@ class Guests:
             raise
         return GuestTable(entry, document)
 
-    def register(self, name: str, metadata_location: str) -> GuestTable:
-        """Add a guest whose metadata exists; raises AlreadyExists, InvalidArgument."""
+    def register(self, name: str, metadata_location: str, *, overwrite: bool = False) -> GuestTable:
+        """Add a guest whose metadata exists; raises AlreadyExists, InvalidArgument.
+
+        With `overwrite` it takes the place of a guest of this name, whose files stay.
+        """
         self._stores.check_writable()
         parsed = TableName.parse(name)
+        over = None
+        if overwrite and str(parsed) in self._entries.state().guests:
+            over = self._entries.guest(str(parsed))
         document = self.read(metadata_location)
         members = check_document(document)
         table_uuid = str(members.get("table-uuid"))
         place = _location_of(members)
         if (self.path_of(place) or "").partition("/")[0] == _GUESTS:
-            self._check_place(place, table_uuid)
-        entry = self._entries.add_guest(parsed, table_uuid, metadata_location)
+            self._check_place(place, table_uuid, over=over)
+        entry = self._entries.add_guest(parsed, table_uuid, metadata_location, over=over)
         return GuestTable(entry, document)
+
+    def owners_of(self, metadata_location: str) -> list[str]:
+        """Return the names of the guests that some metadata belongs to.
+
+        It is in the directory of one, or is of the same table.
+        """
+        places = {self._place_of(metadata_location)}
+        table_uuid = None
+        with suppress(InvalidArgument):
+            members = check_document(self.read(metadata_location))
+            places.add(self._place_of(_location_of(members)))
+            table_uuid = str(members.get("table-uuid"))
+        return [
+            entry.name
+            for entry in self._entries.guest_entries()
+            if entry.table_uuid == table_uuid
+            or self._place_of(entry.metadata_location) in places - {None}
+        ]
 
     def commit(self, changes: Sequence[tuple[GuestTable, bytes]]) -> list[GuestTable]:
         """Replace the documents of some guests, all or none.
@@ -216,10 +240,13 @@ class Guests:
         is_inside = len(parts) > 1 and parts[0] == _GUESTS
         return f"{_GUESTS}/{parts[1]}/" if is_inside else None
 
-    def _check_place(self, location: str, table_uuid: str | None = None) -> str:
+    def _check_place(
+        self, location: str, table_uuid: str | None = None, *, over: GuestEntry | None = None
+    ) -> str:
         """Return the directory that the files of a guest would be in (CATALOG-41).
 
-        A guest with `table_uuid` may be there: it is the same table under another name.
+        A guest with `table_uuid` may be there: it is the same table under another name. So may
+        `over`, which is about to go.
         """
         place = self._place_of(location)
         if place is None:
@@ -227,7 +254,9 @@ class Guests:
         # Each guest that is, or was, in a place has a document there.
         if any(each.path.endswith(_DOCUMENT) for each in self.objects.list(place)):
             for entry in self._entries.guest_entries():
-                if entry.table_uuid != table_uuid and self._has_files_in(entry, place):
+                if entry.table_uuid == table_uuid or entry == over:
+                    continue
+                if self._has_files_in(entry, place):
                     raise _taken(location)
         return place
 

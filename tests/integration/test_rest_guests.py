@@ -1,5 +1,6 @@
 """Guest tables: plain Iceberg tables in the catalog of a lake."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +21,15 @@ from pyiceberg.types import LongType, NestedField, StringType
 import neve
 from neve.catalog.running_server import RunningServer
 from neve.catalog.served_lake import ServedLake
-from tests.integration.rest_requests import Client, make_orders, schema_of, served
+from neve.catalog.table_name import TableName
+from tests.integration.rest_requests import Client, Reply, make_orders, schema_of, served
 from tests.integration.test_rest_writing import commit_of
 
 Served = tuple[neve.Lake, Client, RunningServer]
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True), NestedField(2, "city", StringType())
 )
+NO_COLUMNS = {"type": "struct", "schema-id": 0, "fields": []}
 ROWS = schema_of(pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()))
 
 
@@ -277,14 +280,123 @@ def test_no_table_is_made_or_purged_over_the_files_of_another(world: Served) -> 
     catalog = RestCatalog("lake", uri=server.url)
     make_guest(catalog)
     theirs = catalog.load_table("shop.clicks")
-    schema = {"type": "struct", "schema-id": 0, "fields": []}
 
     for place in (theirs.location(), f"{theirs.location()}/inside"):
         refused = client.post(
-            "/v1/namespaces/shop/tables", {"name": "over", "schema": schema, "location": place}
+            "/v1/namespaces/shop/tables", {"name": "over", "schema": NO_COLUMNS, "location": place}
         )
         assert refused.error == (400, "BadRequestException")
     catalog.register_table("shop.again", theirs.metadata_location)
     catalog.purge_table("shop.again")
     assert catalog.load_table("shop.clicks").scan().to_arrow().num_rows == 3
     assert lake.guests.names() == ["shop.clicks"]
+
+
+def move(client: Client, name: str, place: str) -> Reply:
+    namespace, _, table = name.partition(".")
+    return client.post(
+        f"/v1/namespaces/{namespace}/tables/{table}",
+        {"requirements": [], "updates": [{"action": "set-location", "location": place}]},
+    )
+
+
+def test_no_guest_moves_into_around_or_onto_another(world: Served) -> None:
+    lake, client, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog, "shop.a")
+    make_guest(catalog, "shop.b")
+    theirs = catalog.load_table("shop.a").location()
+    root = theirs.rpartition("/")[0]
+    assert move(client, "shop.a", f"{root}/one/two").status == 200
+
+    wrong = (
+        root, f"{root}/one", f"{root}/one/two", f"{root}/one/two/deep", theirs, f"{theirs}/deep"
+    )  # fmt: skip
+    for place in wrong:
+        refused = move(client, "shop.b", place)
+        assert refused.error == (400, "BadRequestException"), place
+        made = {"name": "c", "schema": NO_COLUMNS, "location": place}
+        refused = client.post("/v1/namespaces/shop/tables", made)
+        assert refused.error == (400, "BadRequestException"), place
+    assert lake.guests.names() == ["shop.a", "shop.b"]
+    assert move(client, "shop.b", f"{root}/three").status == 200
+    assert catalog.load_table("shop.a").scan().to_arrow().num_rows == 3
+
+
+def test_a_purge_deletes_what_the_guest_names_and_no_other_one_does(world: Served) -> None:
+    lake, client, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog, "shop.a")
+    make_guest(catalog, "shop.b")
+    before = catalog.load_table("shop.a")
+    folder = Path(before.location().removeprefix("file://"))
+    # What an earlier neve allowed: a guest in the directory that another one moved out of.
+    place = f"{before.location().rpartition('/')[0]}/other"
+    assert move(client, "shop.a", place).status == 200
+    deep = folder / "deep" / "metadata" / "00000-x.metadata.json"
+    deep.parent.mkdir(parents=True)
+    document = json.loads(lake.guests.load("shop.b").document)
+    document["location"] = f"{before.location()}/deep"
+    deep.write_text(json.dumps(document))
+    Path(lake.guests.load("shop.b").metadata_location.removeprefix("file://")).unlink()
+    lake.guests.drop("shop.b")
+    ServedLake(lake)._entries.add_guest(
+        TableName.parse("shop.b"), document["table-uuid"], f"file://{deep}"
+    )
+
+    catalog.purge_table("shop.b")
+
+    assert not deep.exists()
+    assert catalog.load_table("shop.a").scan().to_arrow().num_rows == 3
+    catalog.purge_table("shop.a")
+    left = [each for each in folder.parent.rglob("*") if each.is_file()]
+    assert left == []
+    assert not folder.exists()
+
+
+def test_a_purge_deletes_every_version_and_its_directories(world: Served) -> None:
+    _, _, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+    table = catalog.load_table("shop.clicks")
+    table.append(rows((9, "z")))
+    table.delete("id = 9")
+    folder = Path(table.location().removeprefix("file://"))
+    assert any(folder.rglob("*.parquet"))
+
+    catalog.purge_table("shop.clicks")
+
+    assert not folder.exists()
+
+
+def test_a_purge_deletes_nothing_while_another_guest_cannot_be_read(world: Served) -> None:
+    lake, _, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog, "shop.a")
+    make_guest(catalog, "shop.b")
+    kept = Path(catalog.load_table("shop.a").metadata_location.removeprefix("file://"))
+    Path(catalog.load_table("shop.b").metadata_location.removeprefix("file://")).unlink()
+
+    catalog.purge_table("shop.a")
+
+    assert lake.guests.names() == ["shop.b"]
+    assert kept.exists()
+
+
+def test_a_refused_registration_over_a_guest_leaves_it(world: Served) -> None:
+    lake, client, server = world
+    catalog = RestCatalog("lake", uri=server.url)
+    make_guest(catalog)
+    first = catalog.load_table("shop.clicks").metadata_location
+    catalog.load_table("shop.clicks").append(rows((3, "d")))
+    path = "/v1/namespaces/shop/register"
+
+    wrong = {"name": "clicks", "metadata-location": f"{first}.no", "overwrite": True}
+    assert client.post(path, wrong).error == (400, "BadRequestException")
+    assert lake.guests.load("shop.clicks").to_arrow().num_rows == 4
+    again = {"name": "clicks", "metadata-location": first}
+    assert client.post(path, again).error == (409, "AlreadyExistsException")
+    assert client.post(path, {**again, "overwrite": True}).status == 200
+    assert lake.guests.load("shop.clicks").to_arrow().num_rows == 3
+    new = {"name": "new", "metadata-location": first, "overwrite": True}
+    assert client.post(path, new).status == 200

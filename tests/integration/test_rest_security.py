@@ -114,6 +114,67 @@ def test_scopes_bound_what_a_token_may_do(guarded: tuple[neve.Lake, RunningServe
     assert lake.table_exists("shop.orders")
 
 
+def test_a_token_registers_no_metadata_of_a_namespace_that_it_cannot_read(
+    guarded: tuple[neve.Lake, RunningServer],
+) -> None:
+    lake, server = guarded
+    columns = [{"id": 1, "name": "a", "type": "long", "required": False}]
+    body = {"name": "clicks", "schema": {"type": "struct", "schema-id": 0, "fields": columns}}
+    writer, europe = Client(server, WRITER), Client(server, EUROPE)
+    assert writer.post("/v1/namespaces/shop/tables", body).status == 200
+    theirs = lake.guests.load("shop.clicks").metadata_location
+
+    taken = {"name": "mine", "metadata-location": theirs}
+    for wrong in (theirs, f"{theirs}.no"):
+        given = {**taken, "metadata-location": wrong}
+        refused = europe.post("/v1/namespaces/eu/register", given)
+        assert refused.error == (403, "ForbiddenException")
+        assert "shop" not in refused.body.decode()
+    assert writer.post("/v1/namespaces/eu/register", taken).status == 200
+
+
+def test_pages_show_only_names_that_a_token_sees(
+    guarded: tuple[neve.Lake, RunningServer],
+) -> None:
+    lake, server = guarded
+    lake.create_namespace("another")
+    europe, reader = Client(server, EUROPE), Client(server, READER)
+
+    assert europe.get("/v1/namespaces?pageSize=1").json == {
+        "namespaces": [["eu"]],
+        "next-page-token": None,
+    }
+    assert europe.get("/v1/namespaces?parent=shop").error == (403, "ForbiddenException")
+    assert europe.get("/v1/namespaces?parent=none").error == (403, "ForbiddenException")
+    first = reader.get("/v1/namespaces?pageSize=1").json
+    assert first["namespaces"] == [["another"]]
+    assert "another" not in first["next-page-token"]
+    wrong = reader.get("/v1/namespaces?pageSize=1&pageToken=%C3%A4")
+    assert wrong.error == (400, "BadRequestException")
+
+
+def test_a_remembered_answer_is_for_one_token_and_one_request(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(
+        f'[[token]]\nname = "same"\ntoken = "{WRITER}"\nscopes = ["write"]\n'
+        f'[[token]]\nname = "same"\ntoken = "{EUROPE}"\nscopes = ["write:eu"]\n'
+    )
+    with served(tmp_path / "lake", tokens=path) as (lake, _, server):
+        make_orders(lake)
+        writer, europe = Client(server, WRITER), Client(server, EUROPE)
+        rename = {
+            "source": {"namespace": ["shop"], "name": "orders"},
+            "destination": {"namespace": ["shop"], "name": "new"},
+        }
+        assert writer.post("/v1/tables/rename", rename, Idempotency_Key="k").status == 204
+        assert europe.post("/v1/tables/rename", rename, Idempotency_Key="k").status == 403
+        gone = "/v1/namespaces/shop/tables/new"
+        headers = {"Idempotency-Key": "d"}
+        assert writer.send("DELETE", gone, headers=headers).status == 204
+        purge = writer.send("DELETE", f"{gone}?purgeRequested=true", headers=headers)
+        assert purge.error == (400, "BadRequestException")
+
+
 def test_pyiceberg_sends_its_token(guarded: tuple[neve.Lake, RunningServer]) -> None:
     lake, server = guarded
     catalog = RestCatalog("lake", uri=server.url, token=WRITER)
@@ -146,6 +207,8 @@ def test_no_secret_is_logged(
         ('[[token]]\nname = "a"\nscopes = ["read"]\n', "has no token"),
         ('[[token]]\nname = "a"\ntoken = "short"\nscopes = ["read"]\n', "too short"),
         (f'[[token]]\nname = "a"\ntoken = "{WRITER}"\nscopes = ["fly"]\n', "unknown scope"),
+        (f'[[token]]\nname = "a"\ntoken = "{WRITER}"\nscopes = ["write:"]\n', "no namespace"),
+        (f'[[token]]\nname = "a"\ntoken = "{WRITER}"\nscopes = ["read:a..b"]\n', "no namespace"),
         (f'[[token]]\nname = "a"\ntoken = "{WRITER}"\n', "no scopes"),
         (f'[[token]]\ntoken = "{WRITER}"\nscopes = ["read"]\n', "no name"),
         (f'[[token]]\nname = "a"\ntoken = "{WRITER}"\nscope = "read"\n', "unknown field"),

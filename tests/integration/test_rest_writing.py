@@ -410,8 +410,9 @@ def test_a_transaction_is_refused_whole_for_what_it_cannot_do(world: Served) -> 
     guest = {**properties, "identifier": {"namespace": ["shop"], "name": "guest"}}
     twice = change_of(server, orders({1: "a"}), "shop.more")
     twice["updates"] = [*twice["updates"], {"action": "no-such-action"}]
+    missing = {**properties, "identifier": {"namespace": ["shop"], "name": "missing"}}
 
-    for other, status in ((properties, 501), (guest, 501), (twice, 400)):
+    for other, status in ((properties, 501), (guest, 501), (twice, 400), (missing, 404)):
         found = client.post("/v1/transactions/commit", {"table-changes": [append, other]})
         assert found.status == status, found.body
     assert cities(table)[1] == "c1"

@@ -175,14 +175,35 @@ class CatalogEntries:
         session = self.store.read()
         return [self._guest_in(session, name) for name in sorted(self._state_in(session).guests)]
 
-    def add_guest(self, name: TableName, table_uuid: str, metadata_location: str) -> GuestEntry:
-        """Add a guest under a name; raises AlreadyExists."""
+    def add_guest(
+        self,
+        name: TableName,
+        table_uuid: str,
+        metadata_location: str,
+        *,
+        over: GuestEntry | None = None,
+    ) -> GuestEntry:
+        """Add a guest under a name; raises AlreadyExists.
+
+        It takes the place of the guest `over`; raises CatalogConflict if that is not there any
+        more as it was read.
+        """
         entry = GuestEntry(
             name=str(name), table_uuid=table_uuid, metadata_location=metadata_location
         )
 
         def run(session: WriteSession) -> None:
-            self._put_state(session, self._state_in(session).with_guest(name, table_uuid))
+            state = self._state_in(session)
+            if over is not None and self._guest_in(session, over.name) != over:
+                raise CatalogConflict(
+                    f"another process changed the guest table {over.name!a} first",
+                    keys=(over.name,),
+                    path=self._path,
+                    hint="Read the table again and repeat the change",
+                )
+            if over is not None:
+                state = state.without_guest(over.name)
+            self._put_state(session, state.with_guest(name, table_uuid))
             _put_guest(session, entry)
 
         self._transact(run)

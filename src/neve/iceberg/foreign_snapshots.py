@@ -4,8 +4,9 @@
                                                                           status 1 added, 2 removed
 
 Manifests of earlier snapshots are in the list, too; only those of the snapshot itself say what it
-changes. All of them together say which files the table has (`read_live_files`). Files are fetched
-through the caller, who decides which places may be read.
+changes. All of them together say which files the table has (`read_live_files`); those of all
+snapshots say which ones it may still need (`named_files`). Files are fetched through the caller,
+who decides which places may be read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -115,6 +116,42 @@ def read_live_files(document: Mapping[str, Json], fetch: Fetch) -> GuestFiles:
             _check_scope(entry, specs, manifest.partition_spec_id)
         (deletes if entry.content else data).append(found)
     return GuestFiles(tuple(data), tuple(deletes))
+
+
+def named_files(document: Mapping[str, Json], fetch: Fetch, known: set[str]) -> None:
+    """Add the files that a document names, through all its snapshots, to `known`.
+
+    What is known already is not read again. Raises InvalidArgument for what cannot be read.
+    """
+    for log in _objects(document.get("metadata-log")):
+        known.update(_texts(log.get("metadata-file")))
+    for member in ("statistics", "partition-statistics"):
+        for each in _objects(document.get(member)):
+            known.update(_texts(each.get("statistics-path")))
+    for snapshot in _objects(document.get("snapshots")):
+        inline = snapshot.get("manifests")  # format 1
+        manifests = _texts(*inline) if isinstance(inline, list) else []
+        try:
+            for location in _texts(snapshot.get("manifest-list")):
+                if location not in known:
+                    found = read_manifest_list(fetch(location), path=location)
+                    manifests.extend(each.manifest_path for each in found)
+                    known.add(location)
+            for location in manifests:
+                if location not in known:
+                    entries = read_manifest(fetch(location), path=location)
+                    known.update(each.file_path for each in entries)
+                    known.add(location)
+        except Corruption as error:
+            raise InvalidArgument(
+                f"the table's metadata cannot be read: {error.message}",
+                path=error.path,
+                hint="Restore it",
+            ) from error
+
+
+def _texts(*given: Json) -> list[str]:
+    return [each for each in given if isinstance(each, str)]
 
 
 def _live_entries(manifest_list: str, fetch: Fetch) -> Iterator[tuple[ManifestRecord, ReadEntry]]:

@@ -113,7 +113,7 @@ class CatalogApp:
         self.recorder.watch(lambda: [(SERVER_UNDER_WAY, self._under_way, {})])
         # Guarded by _lock.
         self._lock = Lock()
-        self._remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
+        self._remembered: OrderedDict[tuple[bytes, str], _Remembered] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -245,8 +245,10 @@ class CatalogApp:
                 HTTPStatus.BAD_REQUEST, BAD_REQUEST, "an idempotency key has 1 to 128 characters"
             )
         params = "\0".join(f"{name}={value}" for name, value in sorted(call.params.items()))
-        print_ = blake2b(f"{route.name}\0{params}\0".encode() + call.body).digest()
-        kept = self._kept(call.caller.name, key, print_)
+        query = "\0".join(f"{name}={value}" for name, value in sorted(call.query.items()))
+        request = f"{route.name}\0{params}\0\0{query}\0".encode(errors="surrogatepass")
+        print_ = blake2b(request + call.body).digest()
+        kept = self._kept(call.caller.digest, key, print_)
         if kept.print_ != print_:
             raise RequestRefused(
                 HTTPStatus.BAD_REQUEST,
@@ -264,7 +266,7 @@ class CatalogApp:
                     kept.answer = Answer(status=refused.status, body=refused.body())
             return kept.answer
 
-    def _kept(self, caller: str, key: str, print_: bytes) -> _Remembered:
+    def _kept(self, caller: bytes, key: str, print_: bytes) -> _Remembered:
         now_ms = self._clock.now_ms()
         with self._lock:
             found = self._remembered.get((caller, key))

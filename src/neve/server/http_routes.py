@@ -5,8 +5,10 @@ may hold an escaped slash. What is not a route is a 404 of the error model.
 """
 
 import json
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, unquote
@@ -65,13 +67,14 @@ class Call:
         return found
 
     def page(self) -> tuple[str | None, int | None]:
-        """Return where the page begins and how many names it has."""
+        """Return the name before the page and how many names it has."""
         size = self.query.get("pageSize")
+        after = _name_in(self.query.get("pageToken"))
         if size is None:
-            return self.query.get("pageToken"), None
+            return after, None
         if not size.isdecimal() or not 1 <= int(size[:9]) <= PAGE_MAX:
             raise bad_request(f"pageSize is a number from 1 to {PAGE_MAX:,}")
-        return self.query.get("pageToken"), int(size)
+        return after, int(size)
 
     def check(self, access: Access, namespace: Namespace) -> None:
         """Raise RequestRefused when the caller may not touch a namespace."""
@@ -135,6 +138,18 @@ def query_of(raw: bytes) -> dict[str, str]:
     return {name: values[0] for name, values in found.items()}
 
 
+def _page_token(last: str | None) -> str | None:
+    """Return the token of the page after a name."""
+    return None if last is None else urlsafe_b64encode(last.encode()).decode()
+
+
+def _name_in(token: str | None) -> str | None:
+    try:
+        return None if not token else b64decode(token.encode(), b"-_", validate=True).decode()
+    except ValueError as error:
+        raise bad_request("the pageToken is not one of this server") from error
+
+
 def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     return Answer(status=status, body=json.dumps(value).encode())
 
@@ -154,15 +169,14 @@ def _config(_catalog: LakeCatalog, _call: Call) -> Answer:
 
 
 def _list_namespaces(catalog: LakeCatalog, call: Call) -> Answer:
-    parent = call.query.get("parent")
+    given = call.query.get("parent")
+    parent = Namespace.of_path(given) if given else None
+    if parent is not None and not call.caller.sees(parent.dotted):
+        call.check("read", parent)
     after, limit = call.page()
-    page = catalog.list_namespaces(
-        None if not parent else Namespace.of_path(parent), after=after, limit=limit
-    )
-    names = [Namespace.of_dotted(name) for name in page.names if call.caller.sees(name)]
-    return _json(
-        {"namespaces": [list(each.levels) for each in names], "next-page-token": page.next_token}
-    )
+    page = catalog.list_namespaces(parent, after=after, limit=limit, sees=call.caller.sees)
+    names = [list(Namespace.of_dotted(name).levels) for name in page.names]
+    return _json({"namespaces": names, "next-page-token": _page_token(page.last)})
 
 
 def _create_namespace(catalog: LakeCatalog, call: Call) -> Answer:
@@ -206,7 +220,7 @@ def _list_tables(catalog: LakeCatalog, call: Call) -> Answer:
     after, limit = call.page()
     page = catalog.list_tables(call.namespace, after=after, limit=limit)
     found = [TableRef.of_dotted(name).document for name in page.names]
-    return _json({"identifiers": found, "next-page-token": page.next_token})
+    return _json({"identifiers": found, "next-page-token": _page_token(page.last)})
 
 
 def _load_table(catalog: LakeCatalog, call: Call) -> Answer:
@@ -215,8 +229,9 @@ def _load_table(catalog: LakeCatalog, call: Call) -> Answer:
         raise bad_request("snapshots is either all or refs")
     served = catalog.load_table(call.table, only_refs=wanted == "refs")
     headers = {"ETag": served.etag}
-    known = call.headers.get("if-none-match", "")
-    if served.etag in {each.strip().removeprefix("W/") for each in known.split(",")}:
+    header = call.headers.get("if-none-match", "")
+    known = {each.strip().removeprefix("W/") for each in header.split(",")}
+    if known & {served.etag, "*"}:
         return Answer(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Answer(body=served.body, headers=headers)
 
@@ -232,7 +247,9 @@ def _create_table(catalog: LakeCatalog, call: Call) -> Answer:
 
 
 def _register_table(catalog: LakeCatalog, call: Call) -> Answer:
-    served = catalog.register_table(call.namespace, call.document())
+    served = catalog.register_table(
+        call.namespace, call.document(), may_read=partial(call.caller.may, "read")
+    )
     return Answer(body=served.body, headers={"ETag": served.etag})
 
 

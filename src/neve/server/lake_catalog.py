@@ -7,7 +7,7 @@ with `identifier-fields`; a namespace may have the property, too, for the tables
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -16,11 +16,13 @@ from neve.catalog.foreign_definition import KEY_PROPERTY, key_names
 from neve.catalog.guests import GuestTable
 from neve.catalog.lake import Lake
 from neve.catalog.served_lake import ServedLake
+from neve.catalog.table_name import TableName
 from neve.errors import CatalogConflict, InvalidArgument, NeveError, NotFound
 from neve.iceberg.guest_metadata import changed_document, new_document
 from neve.model.schema_json import Json, JsonObject
 from neve.server.error_model import (
     EXISTS,
+    FORBIDDEN,
     NO_NAMESPACE,
     NO_TABLE,
     NOT_EMPTY,
@@ -37,10 +39,10 @@ _CREATE: Final = "assert-create"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Names of a listing, and where the next page begins."""
+    """Names of a listing, and the last of them if there are more."""
 
     names: list[str]
-    next_token: str | None = None
+    last: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,10 @@ def _is_made(guest: GuestTable, change: TableChange) -> bool:
     return all(each in known for each in wanted) and bool(wanted or change.creates)
 
 
+def _everything(_namespace: str) -> bool:
+    return True
+
+
 class LakeCatalog:
     """Iceberg's catalog over one lake; safe for many threads."""
 
@@ -108,15 +114,20 @@ class LakeCatalog:
     # Namespaces
 
     def list_namespaces(
-        self, parent: Namespace | None, *, after: str | None = None, limit: int | None = None
+        self,
+        parent: Namespace | None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        sees: Callable[[str], bool] = _everything,
     ) -> Page:
-        """Return the namespaces directly below one, or the outermost ones."""
+        """Return the namespaces that a caller sees, directly below one or the outermost ones."""
         try:
             found = self.lake.list_namespaces(None if parent is None else parent.dotted)
         except NotFound as error:
             raise _no_namespace(error) from error
         depth = 1 if parent is None else len(parent.levels) + 1
-        names = [name for name in found if name.count(".") + 1 == depth]
+        names = [name for name in found if name.count(".") + 1 == depth and sees(name)]
         return _page(names, after, limit)
 
     def namespace_properties(self, namespace: Namespace) -> dict[str, str]:
@@ -215,8 +226,14 @@ class LakeCatalog:
         table_from_document(self.inside, ref.dotted, json.loads(document), key)
         return self.load_table(ref).body
 
-    def register_table(self, namespace: Namespace, request: Mapping[str, Json]) -> ServedTable:
-        """Add a table under a name, by metadata that exists in the lake."""
+    def register_table(
+        self,
+        namespace: Namespace,
+        request: Mapping[str, Json],
+        *,
+        may_read: Callable[[str], bool] = _everything,
+    ) -> ServedTable:
+        """Add a table under a name, by metadata in the lake of namespaces that may be read."""
         ref = TableRef(namespace, _text(request, "name"))
         location = _text(request, "metadata-location")
         self.namespace_properties(namespace)
@@ -226,10 +243,18 @@ class LakeCatalog:
                 "the metadata is not that of a guest table of the lake; "
                 "lake.register registers tables elsewhere"
             )
-        if request.get("overwrite") is True and ref.dotted in self.inside.names().guests:
-            self.lake.guests.drop(ref.dotted)
-        self._refuse_taken(ref)
-        return self._served.of_guest(self.lake.guests.register(ref.dotted, location))
+        guests = self.lake.guests
+        owners = [TableName.parse(each).namespace for each in guests.owners_of(location)]
+        if not all(map(may_read, owners)):
+            raise RequestRefused(
+                HTTPStatus.FORBIDDEN,
+                FORBIDDEN,
+                "the token does not allow to read the table that the metadata belongs to",
+            )
+        overwrite = request.get("overwrite") is True
+        if not overwrite or ref.dotted in self.inside.names().tables:
+            self._refuse_taken(ref)
+        return self._served.of_guest(guests.register(ref.dotted, location, overwrite=overwrite))
 
     def drop_table(self, ref: TableRef, *, purge: bool) -> None:
         """Drop a table; `purge` deletes its files."""
@@ -279,6 +304,10 @@ class LakeCatalog:
             return
         self.inside.check_writable()
         state = self.inside.names()
+        for change in changes:
+            name = change.ref.dotted
+            if not change.creates and name not in state.tables and name not in state.guests:
+                raise RequestRefused(HTTPStatus.NOT_FOUND, NO_TABLE, f"there is no table {name!a}")
         own = [change for change in changes if change.ref.dotted in state.tables]
         if any(change.creates for change in changes) or (own and len(own) < len(changes)):
             raise RequestRefused(

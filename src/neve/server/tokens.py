@@ -21,6 +21,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, Literal
 
+from neve.catalog.table_name import check_namespace
 from neve.errors import InvalidArgument
 
 Access = Literal["read", "write"]
@@ -53,6 +54,8 @@ class Caller:
 
     name: str
     scopes: tuple[Scope, ...] = field(default=(Scope("write"),))
+    digest: bytes = field(default=b"", repr=False)
+    """Of its token: names need not be unique."""
 
     def may(self, access: Access, namespace: str | None) -> bool:
         """Return whether one of its scopes allows an access."""
@@ -147,7 +150,11 @@ def _token_of(given: object, number: int, place: Path) -> _Token:
     moment = None if expires is None else expires if expires.tzinfo else expires.replace(tzinfo=UTC)
     return _Token(
         digest=found,
-        caller=Caller(name=name, scopes=_scopes_of(given.get("scopes"), refuse_number=number)),
+        caller=Caller(
+            name=name,
+            scopes=_scopes_of(given.get("scopes"), refuse_number=number),
+            digest=found,
+        ),
         expires_ms=None if moment is None else int(moment.timestamp() * 1_000),
     )
 
@@ -155,7 +162,9 @@ def _token_of(given: object, number: int, place: Path) -> _Token:
 def _scopes_of(given: object, *, refuse_number: int) -> tuple[Scope, ...]:
     scopes: list[Scope] = []
     for each in given if isinstance(given, list) else []:
-        access, _, namespace = str(each).partition(":")
+        access, colon, namespace = str(each).partition(":")
+        if colon:
+            _check_scope_namespace(namespace, refuse_number=refuse_number)
         if access == "read":
             scopes.append(Scope("read", namespace))
         elif access == "write":
@@ -170,3 +179,13 @@ def _scopes_of(given: object, *, refuse_number: int) -> tuple[Scope, ...]:
             f"token {refuse_number} has no scopes", hint='Write scopes = ["read"], for example'
         )
     return tuple(scopes)
+
+
+def _check_scope_namespace(namespace: str, *, refuse_number: int) -> None:
+    try:
+        check_namespace(namespace)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"token {refuse_number} has a scope with no namespace after the colon: {error.message}",
+            hint='Use "read" or "write" for the whole lake, "write:shop" for a namespace',
+        ) from error

@@ -43,7 +43,7 @@ ifneq ($(origin PYTHON),file)
 	fi
 endif
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml hatch_build.py src/neve/_kernel.c
 	@"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "neve needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11")'
 	@echo "neve set-up: creating $(VENV) with $$("$(PYTHON)" --version)"
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)

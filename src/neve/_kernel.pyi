@@ -1,0 +1,77 @@
+# Types of the compiled kernel; `_kernel.c` says what each part does.
+
+from collections.abc import Callable
+from typing import final
+
+from pyarrow import Buffer
+
+REVISION: int
+
+def crc32c_extend(seed: int, data: bytes, by_table: bool = False, /) -> int: ...
+def put_record(
+    row: tuple[bytes, bytes, int],
+    sequence: int,
+    durable_through: int,
+    nonce: int,
+    seed: int,
+    log_number: int,
+    room: int,
+    /,
+) -> bytes | None: ...
+def read_puts(
+    block: bytes,
+    position: int,
+    expected: int,
+    limit: int,
+    log_number: int,
+    nonce: int,
+    seed: int,
+    /,
+) -> tuple[list[bytes], list[bytes], int, int, int, int]: ...
+
+@final
+class RowWriter:
+    def __new__(
+        cls,
+        header: bytes,
+        bitmap_bytes: int,
+        bytes_max: int,
+        columns: list[tuple[str, type, str, int, int, Callable[..., object] | None]],
+        fallback: Callable[..., bytes],
+        /,
+    ) -> RowWriter: ...
+    def write(self, row: object, /) -> bytes: ...
+
+@final
+class RowReader:
+    def __new__(
+        cls,
+        header: bytes,
+        bitmap_bytes: int,
+        columns: list[tuple[str, str, int, bool, Callable[..., object] | None]],
+        fallback: Callable[[bytes], dict[str, object]],
+        /,
+    ) -> RowReader: ...
+    def read(self, value: bytes, /) -> dict[str, object]: ...
+
+@final
+class BatchRows:
+    def __new__(
+        cls,
+        row_count: int,
+        columns: list[
+            tuple[
+                str,
+                str,
+                int,
+                int,
+                Callable[..., object] | None,
+                Buffer | None,
+                Buffer | None,
+                Buffer | None,
+            ]
+        ],
+        fallback: Callable[[int], dict[str, object]],
+        /,
+    ) -> BatchRows: ...
+    def row(self, i: int, /) -> dict[str, object]: ...

@@ -7,6 +7,9 @@
  *     RowWriter     neve.model.row_codec      a dict to the bytes of a row
  *     RowReader     neve.model.row_codec      the bytes of a row to a dict
  *     BatchRows     neve.sstable.row_cells    a row of an Arrow batch to a dict
+ *     FileRows      neve.table.file_set       the row of a key in one data file
+ *     IntegerKey    neve.keys.columns         an int to the bytes of a key
+ *     keyed_row     neve.engine.write_path    a dict to its key and its bytes
  *
  * Rules that hold for all of them:
  *
@@ -357,6 +360,7 @@ typedef struct {
     Py_ssize_t head_bytes; /* header included */
     Py_ssize_t bytes_max;  /* of a row */
     Py_ssize_t row_count;  /* of a batch */
+    Py_ssize_t reads;      /* of rows of a batch, since they were last asked for */
     Column *columns;
     PyObject *header;
     PyObject *fallback;
@@ -960,6 +964,7 @@ batch_row(PyObject *self, PyObject *number)
 {
     Rows *rows = (Rows *)self;
     Py_ssize_t i = PyLong_CheckExact(number) ? PyLong_AsSsize_t(number) : -1;
+    rows->reads++;
     if (i < 0 || i >= rows->row_count)
         return left_to_twin(rows, number);
     PyObject *row = PyDict_New();
@@ -972,33 +977,292 @@ batch_row(PyObject *self, PyObject *number)
     return row == NULL ? left_to_twin(rows, number) : row;
 }
 
+static PyObject *
+batch_reads(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    Rows *rows = (Rows *)self;
+    Py_ssize_t reads = rows->reads;
+    rows->reads = 0;
+    return PyLong_FromSsize_t(reads);
+}
+
 static PyMethodDef batch_methods[] = {
+    {"reads", batch_reads, METH_NOARGS, "reads(): return the rows read since the last call."},
     {"row", batch_row, METH_O, "row(i): return a row of the batch."},
     {NULL, NULL, 0, NULL},
 };
 
+/* ---- FileRows ------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer words;
+    Py_ssize_t group_rows;
+    PyObject *getters; /* of groups, by number */
+    PyObject *marked;  /* positions of rows that are deleted, or None */
+    PyObject *fallback;
+} FileRows;
+
+PyDoc_STRVAR(file_doc, "FileRows(words, group_rows, getters, marked, fallback)\n\n"
+                       "words: u64, ascending; getters: by group, functions from a row's place;\n"
+                       "marked: positions of deleted rows, or None; fallback: position to row.");
+
+static int
+file_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    FileRows *file = (FileRows *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(file->getters);
+    Py_VISIT(file->marked);
+    Py_VISIT(file->fallback);
+    return 0;
+}
+
+static int
+file_clear(PyObject *self)
+{
+    FileRows *file = (FileRows *)self;
+    Py_CLEAR(file->getters);
+    Py_CLEAR(file->marked);
+    Py_CLEAR(file->fallback);
+    return 0;
+}
+
+static void
+file_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    file_clear(self);
+    release(&((FileRows *)self)->words);
+    freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    free_self(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+file_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *words, *getters, *marked, *fallback;
+    Py_ssize_t group_rows;
+    if (!PyArg_ParseTuple(args, "OnOOO", &words, &group_rows, &getters, &marked, &fallback))
+        return NULL;
+    if (group_rows < 1 || !PyDict_Check(getters)) {
+        PyErr_SetString(PyExc_ValueError, "a group has rows, and getters are a dict");
+        return NULL;
+    }
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    FileRows *file = (FileRows *)alloc(type, 0);
+    if (file == NULL)
+        return NULL;
+    if (PyObject_GetBuffer(words, &file->words, PyBUF_SIMPLE) < 0) {
+        Py_DECREF(file);
+        return NULL;
+    }
+    file->group_rows = group_rows;
+    file->getters = Py_NewRef(getters);
+    file->marked = Py_NewRef(marked);
+    file->fallback = Py_NewRef(fallback);
+    return (PyObject *)file;
+}
+
+/* The place of a word among ascending ones, or -1. */
+static Py_ssize_t
+find_word(const uint8_t *words, Py_ssize_t count, uint64_t word)
+{
+    uint64_t found;
+    const uint8_t *base = words;
+    if (!count)
+        return -1;
+    while (count > 1) {
+        Py_ssize_t half = count / 2;
+        memcpy(&found, base + 8 * half - 8, 8);
+        base = found < word ? base + 8 * half : base;
+        count -= half;
+    }
+    memcpy(&found, base, 8);
+    return found == word ? (base - words) / 8 : -1;
+}
+
+static PyObject *
+file_find_row(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    FileRows *file = (FileRows *)self;
+    if (wrong_count("find_row", count, 2))
+        return NULL;
+    uint64_t word = PyLong_AsUnsignedLongLong(args[1]);
+    if (word == UINT64_MAX && PyErr_Occurred())
+        return NULL;
+    Py_ssize_t at = find_word(file->words.buf, file->words.len / 8, word);
+    if (at < 0)
+        Py_RETURN_NONE;
+    PyObject *row = NULL, *position = NULL, *group = NULL, *place = NULL;
+    if (file->marked != Py_None) {
+        position = PyLong_FromSsize_t(at);
+        int is_marked = position == NULL ? -1 : PySequence_Contains(file->marked, position);
+        if (is_marked) {
+            row = is_marked < 0 ? NULL : Py_NewRef(Py_None);
+            goto done;
+        }
+    }
+    group = PyLong_FromSsize_t(at / file->group_rows);
+    PyObject *get = group == NULL ? NULL : PyDict_GetItemWithError(file->getters, group);
+    if (get != NULL) {
+        Py_INCREF(get);
+        place = PyLong_FromSsize_t(at % file->group_rows);
+        row = place == NULL ? NULL : PyObject_CallFunctionObjArgs(get, place, NULL);
+        Py_DECREF(get);
+    }
+    else if (!PyErr_Occurred()) {
+        if (position == NULL)
+            position = PyLong_FromSsize_t(at);
+        row = position == NULL ? NULL : PyObject_CallFunctionObjArgs(file->fallback, position, NULL);
+    }
+done:
+    Py_XDECREF(position);
+    Py_XDECREF(group);
+    Py_XDECREF(place);
+    return row;
+}
+
+static PyMethodDef file_methods[] = {
+    {"find_row", (PyCFunction)(void (*)(void))file_find_row, METH_FASTCALL,
+     "find_row(key, word): return the live row of a key, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- IntegerKey ----------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t width;
+    PyObject *fallback;
+} IntegerKey;
+
+PyDoc_STRVAR(integer_doc, "IntegerKey(width, fallback): keys of one column of ints.");
+
+static int
+integer_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((IntegerKey *)self)->fallback);
+    return 0;
+}
+
+static int
+integer_clear(PyObject *self)
+{
+    Py_CLEAR(((IntegerKey *)self)->fallback);
+    return 0;
+}
+
+static void
+integer_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    integer_clear(self);
+    freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    free_self(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+integer_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *fallback;
+    Py_ssize_t width;
+    if (!PyArg_ParseTuple(args, "nO", &width, &fallback))
+        return NULL;
+    if (width != 4 && width != 8) {
+        PyErr_SetString(PyExc_ValueError, "an integer has four or eight bytes");
+        return NULL;
+    }
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    IntegerKey *key = (IntegerKey *)alloc(type, 0);
+    if (key != NULL) {
+        key->width = width;
+        key->fallback = Py_NewRef(fallback);
+    }
+    return (PyObject *)key;
+}
+
+static PyObject *
+integer_encode(PyObject *self, PyObject *value)
+{
+    IntegerKey *key = (IntegerKey *)self;
+    int overflow = 1;
+    long long number = 0;
+    if (PyLong_CheckExact(value))
+        number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow || (key->width == 4 && (number < INT32_MIN || number > INT32_MAX)))
+        return PyObject_CallFunctionObjArgs(key->fallback, value, NULL);
+    uint8_t bytes[8];
+    uint64_t biased = (uint64_t)number + ((uint64_t)1 << (8 * key->width - 1));
+    for (Py_ssize_t at = key->width; at; biased >>= 8)
+        bytes[--at] = (uint8_t)biased;
+    return PyBytes_FromStringAndSize((const char *)bytes, key->width);
+}
+
+static PyMethodDef integer_methods[] = {
+    {"encode", integer_encode, METH_O, "encode(value): return the bytes of a key."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- The key and the bytes of a row --------------------------------------------------------- */
+
+PyDoc_STRVAR(keyed_row_doc, "keyed_row(encode, encode_key, name, fallback, row)\n\n"
+                            "Return the key of a row, which is in one column, and its bytes.");
+
+static PyObject *
+keyed_row(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (wrong_count("keyed_row", count, 5))
+        return NULL;
+    PyObject *row = args[4], *key = NULL;
+    /* The twin knows the default of a key that was left out. */
+    PyObject *given = PyDict_CheckExact(row) ? PyDict_GetItemWithError(row, args[2]) : NULL;
+    if (given == NULL)
+        return PyErr_Occurred() ? NULL : PyObject_CallFunctionObjArgs(args[3], row, NULL);
+    Py_INCREF(given);
+    PyObject *value = PyObject_CallFunctionObjArgs(args[0], row, NULL);
+    if (value != NULL)
+        key = PyObject_CallFunctionObjArgs(args[1], given, NULL);
+    Py_DECREF(given);
+    PyObject *both = key == NULL ? NULL : PyTuple_Pack(2, key, value);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return both;
+}
+
 /* ---- The module ----------------------------------------------------------------------------- */
 
-#define ROWS_TYPE(name)                                                                            \
+#define SLOTS_OF(name, kind)                                                                       \
     static PyType_Slot name##_slots[] = {                                                          \
         {Py_tp_doc, (void *)name##_doc},          {Py_tp_new, name##_new},                         \
-        {Py_tp_dealloc, rows_dealloc},            {Py_tp_traverse, rows_traverse},                 \
-        {Py_tp_clear, rows_clear},                {Py_tp_methods, name##_methods},                 \
+        {Py_tp_dealloc, kind##_dealloc},          {Py_tp_traverse, kind##_traverse},               \
+        {Py_tp_clear, kind##_clear},              {Py_tp_methods, name##_methods},                 \
         {0, NULL},                                                                                 \
     }
+#define FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC)
 
-ROWS_TYPE(writer);
-ROWS_TYPE(reader);
-ROWS_TYPE(batch);
+SLOTS_OF(writer, rows);
+SLOTS_OF(reader, rows);
+SLOTS_OF(batch, rows);
+SLOTS_OF(file, file);
+SLOTS_OF(integer, integer);
 
 static PyType_Spec specs[] = {
-    {"neve._kernel.RowWriter", sizeof(Rows), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, writer_slots},
-    {"neve._kernel.RowReader", sizeof(Rows), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, reader_slots},
-    {"neve._kernel.BatchRows", sizeof(Rows), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, batch_slots},
+    {"neve._kernel.RowWriter", sizeof(Rows), 0, FLAGS, writer_slots},
+    {"neve._kernel.RowReader", sizeof(Rows), 0, FLAGS, reader_slots},
+    {"neve._kernel.BatchRows", sizeof(Rows), 0, FLAGS, batch_slots},
+    {"neve._kernel.FileRows", sizeof(FileRows), 0, FLAGS, file_slots},
+    {"neve._kernel.IntegerKey", sizeof(IntegerKey), 0, FLAGS, integer_slots},
 };
 
 static PyMethodDef functions[] = {
     {"crc32c_extend", (PyCFunction)(void (*)(void))crc32c_extend, METH_FASTCALL, crc32c_extend_doc},
+    {"keyed_row", (PyCFunction)(void (*)(void))keyed_row, METH_FASTCALL, keyed_row_doc},
     {"put_record", (PyCFunction)(void (*)(void))put_record, METH_FASTCALL, put_record_doc},
     {"read_puts", (PyCFunction)(void (*)(void))read_puts, METH_FASTCALL, read_puts_doc},
     {NULL, NULL, 0, NULL},

@@ -1,13 +1,23 @@
 # Types of the compiled kernel; `_kernel.c` says what each part does.
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
 from pyarrow import Buffer
 
 REVISION: int
 
 def crc32c_extend(seed: int, data: bytes, by_table: bool = False, /) -> int: ...
+def keyed_row(
+    encode: Callable[..., bytes],
+    encode_key: Callable[[object], bytes],
+    name: str,
+    fallback: Callable[..., tuple[bytes, bytes]],
+    row: object,
+    /,
+) -> tuple[bytes, bytes]: ...
 def put_record(
     row: tuple[bytes, bytes, int],
     sequence: int,
@@ -75,3 +85,22 @@ class BatchRows:
         /,
     ) -> BatchRows: ...
     def row(self, i: int, /) -> dict[str, object]: ...
+    def reads(self) -> int: ...
+
+@final
+class FileRows:
+    def __new__(
+        cls,
+        words: npt.NDArray[np.uint64],
+        group_rows: int,
+        getters: dict[int, Callable[[int], dict[str, object]]],
+        marked: Container[int] | None,
+        fallback: Callable[[int], dict[str, object]],
+        /,
+    ) -> FileRows: ...
+    def find_row(self, key: bytes, word: int, /) -> dict[str, object] | None: ...
+
+@final
+class IntegerKey:
+    def __new__(cls, width: int, fallback: Callable[[object], bytes], /) -> IntegerKey: ...
+    def encode(self, value: object, /) -> bytes: ...

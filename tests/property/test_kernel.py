@@ -19,6 +19,7 @@ from neve.errors import NeveError
 from neve.kernel import is_compiled, kernel
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
+from neve.sstable.parquet_groups import GroupCache
 from neve.sstable.row_cells import RowCells
 from neve.wal.put_records import put_record_in_python, read_puts_in_python
 from neve.wal.record_format import Dialect, RecordType, checksum_seed
@@ -341,3 +342,122 @@ def test_neither_answers_nor_errors_keep_memory() -> None:
     none_before = sys.getrefcount(None)
     assert kept(200) < 100
     assert abs(sys.getrefcount(None) - none_before) < 100
+
+
+# Keys, and the rows of a file
+
+
+@pytest.mark.parametrize("width", [4, 8])
+@given(number=st.integers(-(1 << 65), 1 << 65) | st.integers(-(1 << 31) - 2, (1 << 31) + 2))
+def test_an_int_is_the_same_key_and_everything_else_is_left_to_the_twin(
+    width: int, number: int
+) -> None:
+    bias = 1 << (8 * width - 1)
+    encode = kernel.IntegerKey(width, repr).encode  # type: ignore[arg-type]
+
+    found = encode(number)
+
+    is_in_range = -bias <= number < bias
+    assert found == ((number + bias).to_bytes(width) if is_in_range else repr(number))
+    for odd in ODD:
+        if type(odd) is not int:
+            assert encode(odd) == repr(odd)
+
+
+@given(
+    st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 40), unique=True).map(sorted),
+    st.integers(1, 9),
+    st.sets(st.integers(0, 40)),
+    st.booleans(),
+    st.data(),
+)
+def test_a_file_has_the_same_rows(
+    words: list[int], group_rows: int, marked: set[int], is_cached: bool, data: st.DataObject
+) -> None:
+    def get_row(position: int) -> dict[str, object]:
+        return {"position": position}
+
+    def getter(n: int) -> Callable[[int], dict[str, object]]:
+        return lambda i: get_row(n * group_rows + i)
+
+    getters = {n: getter(n) for n in range(20) if n % 2} if is_cached else {}
+    array = np.array(words, np.uint64)
+    find = kernel.FileRows(array, group_rows, getters, marked or None, get_row).find_row
+
+    for word in (*words, data.draw(st.integers(0, (1 << 64) - 1)), 0, (1 << 64) - 1):
+        position = words.index(word) if word in words else -1
+        is_live = position >= 0 and position not in marked
+        assert find(b"", word) == ({"position": position} if is_live else None)
+
+
+def test_a_search_for_what_is_no_word_and_errors_of_rows_are_raised() -> None:
+    words = np.array([5, 7], np.uint64)
+
+    def fail(position: int) -> dict[str, object]:
+        raise KeyError(position)
+
+    rows = kernel.FileRows(words, 1, {0: fail}, None, fail)
+    for word in (5, 7):
+        with pytest.raises(KeyError):
+            rows.find_row(b"", word)
+    with pytest.raises(OverflowError):
+        rows.find_row(b"", -1)
+    with pytest.raises(TypeError):
+        rows.find_row(b"")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        kernel.FileRows(words, 1, {}, 5, fail).find_row(b"", 5)  # type: ignore[arg-type]
+    for group_rows, getters in ((0, {}), (1, [])):
+        with pytest.raises(ValueError, match="group"):
+            kernel.FileRows(words, group_rows, getters, None, fail)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="four or eight"):
+        kernel.IntegerKey(3, repr)  # type: ignore[arg-type]
+
+
+def test_a_row_has_its_key_or_is_left_to_the_twin() -> None:
+    def fallback(row: object) -> tuple[bytes, bytes]:
+        raise LookupError(row)
+
+    def refuse(_row: object) -> bytes:
+        raise ValueError
+
+    def keyed(row: object, encode: Callable[..., bytes] = lambda _: b"value") -> object:
+        return kernel.keyed_row(encode, lambda key: b"key of %d" % key, "id", fallback, row)
+
+    assert keyed({"id": 5}) == (b"key of 5", b"value")
+    for row in ({}, {"other": 1}, OrderedDict(id=5), None):
+        with pytest.raises(LookupError):
+            keyed(row)
+    with pytest.raises(ValueError):  # noqa: PT011 - that of the function
+        keyed({"id": 5}, refuse)
+    with pytest.raises(TypeError):
+        keyed({"id": "x"})
+
+
+def test_a_cached_group_that_is_read_stays_and_is_counted() -> None:
+    schema = TableSchema.from_arrow(pa.schema({"id": pa.int64()}), primary_key=["id"])
+    batch = pa.record_batch([pa.array([1, 2])], schema=schema.arrow_schema)
+    cache, getters = GroupCache(2 * batch.get_total_buffer_size()), {}
+
+    def load(n: int) -> None:
+        group = cache.load("file", n, lambda: batch)
+        if group.read_row is None:
+            group.read_row = RowCells(schema).bind(batch)
+            cache.share(("file", n, False), group, getters)
+
+    load(0)
+    load(1)
+    assert getters[0](1) == {"id": 2}
+    load(2)
+
+    # The first was read since it was loaded, so the second makes room.
+    assert sorted(getters) == [0, 2]
+    assert cache.hits_and_misses == (1, 3)
+    load(3)
+    load(4)
+    assert sorted(getters) == [3, 4]
+    cache.drop_file("file")
+    assert not getters
+    assert cache.byte_count == 0
+    load(5)
+    cache.clear()
+    assert not getters

@@ -214,9 +214,10 @@ class WriteAheadLog:
         0 when something else is being logged or is due first: then nothing was done, and `append`
         does it. Raises as `append`.
         """
-        if self._is_grouping or self._queue.is_led:
+        queue = self._queue
+        if self._is_grouping or queue.is_led:
             return 0
-        queue, row = self._queue, (key, value, schema_version)
+        row = (key, value, schema_version)
         if not self._waits:
             with queue.lock:
                 return 0 if queue.is_led else self._put(row, apply)
@@ -241,9 +242,13 @@ class WriteAheadLog:
         active, nonce, sequence = self._active, self._nonce, self._next_sequence
         file = active.file
         position = file.position
-        is_next = position < self._segment_bytes and sequence < SEQUENCE_MAX
-        is_noted = self._is_timed and (self._records or self._is_sync_due())
-        if self._unusable is not None or nonce is None or not is_next or is_noted:
+        if (
+            self._unusable is not None
+            or nonce is None
+            or position >= self._segment_bytes
+            or sequence >= SEQUENCE_MAX
+            or (self._is_timed and (self._records or self._is_sync_due()))
+        ):
             return 0
         try:
             record = active.put_record(row, sequence, self._durable_through, nonce)

@@ -9,6 +9,7 @@
  *     BatchRows     neve.sstable.row_cells    a row of an Arrow batch to a dict
  *     FileRows      neve.table.file_set       the row of a key in one data file
  *     IntegerKey    neve.keys.columns         an int to the bytes of a key
+ *     gather        neve.sstable.row_gather   one column of rows of many batches
  *     keyed_row     neve.engine.write_path    a dict to its key and its bytes
  *
  * Rules that hold for all of them:
@@ -1235,6 +1236,198 @@ keyed_row(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     return both;
 }
 
+/* ---- One column of rows that are taken from many batches ------------------------------------ */
+
+typedef struct {
+    Py_buffer cells, content, bits, places;
+    Py_ssize_t first; /* bit of the first cell */
+    Py_ssize_t cell_count;
+} Part;
+
+typedef struct {
+    Py_ssize_t width; /* 0 for texts and binaries, whose cells are offsets */
+    Py_ssize_t part_count, row_count;
+    Part *parts;
+    Py_buffer targets;
+    const uint8_t **starts; /* by target, for texts and binaries */
+    uint8_t *cells, *bits;
+    Py_ssize_t content_bytes;
+} Gathering;
+
+static int
+get_part(PyObject *tuple, Py_ssize_t width, Part *part)
+{
+    PyObject *cells, *content, *bits, *places;
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a part is a tuple");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(tuple, "OOOnO", &cells, &content, &bits, &part->first, &places) ||
+        get_buffer(cells, &part->cells) < 0 || get_buffer(content, &part->content) < 0 ||
+        get_buffer(bits, &part->bits) < 0 || get_buffer(places, &part->places) < 0)
+        return -1;
+    part->cell_count = width ? part->cells.len / width : part->cells.len / 4 - 1;
+    return 0;
+}
+
+/* Copy the cells to their targets, or for texts and binaries note where they are and how long.
+ * Returns 0 when something leads outside. */
+static int
+take_cells(Gathering *g)
+{
+    const int64_t *targets = g->targets.buf;
+    Py_ssize_t nth = 0, width = g->width;
+    int32_t *lengths = (int32_t *)g->cells + 1;
+    for (Py_ssize_t p = 0; p < g->part_count; p++) {
+        const Part *part = &g->parts[p];
+        const uint8_t *cells = part->cells.buf, *bits = part->bits.buf;
+        const int64_t *places = part->places.buf;
+        Py_ssize_t count = part->places.len / 8;
+        for (Py_ssize_t i = 0; i < count; i++, nth++) {
+            int64_t from = places[i], to = targets[nth];
+            if (from < 0 || from >= part->cell_count || to < 0 || to >= g->row_count)
+                return 0;
+#ifdef __GNUC__
+            if (i + 16 < count && places[i + 16] >= 0 && places[i + 16] < part->cell_count)
+                __builtin_prefetch(cells + places[i + 16] * (width ? width : 4));
+#endif
+            if (bits != NULL) {
+                Py_ssize_t bit = part->first + from;
+                if (part->first < 0 || bit >= 8 * part->bits.len)
+                    return 0;
+                if (!(bits[bit >> 3] >> (bit & 7) & 1))
+                    g->bits[to >> 3] &= (uint8_t)~(1 << (to & 7));
+            }
+            if (width == 8)
+                memcpy(g->cells + 8 * to, cells + 8 * from, 8);
+            else if (width == 4)
+                memcpy(g->cells + 4 * to, cells + 4 * from, 4);
+            else if (width)
+                memcpy(g->cells + width * to, cells + width * from, width);
+            else {
+                int32_t start, end;
+                memcpy(&start, cells + 4 * from, 4);
+                memcpy(&end, cells + 4 * from + 4, 4);
+                if (start < 0 || end < start || end > part->content.len)
+                    return 0;
+                g->starts[to] = (const uint8_t *)part->content.buf + start;
+                lengths[to] = end - start;
+                g->content_bytes += end - start;
+#ifdef __GNUC__
+                __builtin_prefetch(g->starts[to]);
+#endif
+            }
+        }
+    }
+    return 1;
+}
+
+/* Turn lengths into offsets, and copy what they are the lengths of. */
+static void
+copy_content(const Gathering *g, uint8_t *to)
+{
+    int32_t *ends = (int32_t *)g->cells, at = 0;
+    for (Py_ssize_t i = 0; i < g->row_count; i++) {
+        int32_t length = ends[i + 1];
+        if (length)
+            memcpy(to + at, g->starts[i], length);
+        at += length;
+        ends[i + 1] = at;
+    }
+}
+
+static PyObject *
+zeros(Py_ssize_t size, int byte, uint8_t **at)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
+    if (bytes != NULL) {
+        *at = (uint8_t *)PyBytes_AsString(bytes);
+        memset(*at, byte, size);
+    }
+    return bytes;
+}
+
+PyDoc_STRVAR(gather_doc,
+             "gather(width, parts, targets)\n\n"
+             "Return the cells, the content and the bits of a column: row n of all parts is row\n"
+             "targets[n]. parts: cells, content, bits, first bit, places. None when something leads\n"
+             "outside of its buffer, or is too long for offsets of 32 bits.");
+
+static PyObject *
+gather(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (wrong_count("gather", count, 3))
+        return NULL;
+    Gathering g = {.width = PyLong_AsSsize_t(args[0])};
+    if (PyErr_Occurred())
+        return NULL;
+    if (!PyList_Check(args[1]) || g.width < 0 || g.width > INT32_MAX) {
+        PyErr_SetString(PyExc_TypeError, "parts are a list, and a width is not negative");
+        return NULL;
+    }
+    PyObject *cells = NULL, *content = NULL, *bits = NULL, *result = NULL;
+    Py_ssize_t asked = 0;
+    int has_bits = 0, is_inside;
+    g.part_count = PyList_Size(args[1]);
+    g.parts = PyMem_Calloc(g.part_count ? g.part_count : 1, sizeof(Part));
+    if (g.parts == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t p = 0; p < g.part_count; p++) {
+        if (get_part(PyList_GetItem(args[1], p), g.width, &g.parts[p]) < 0)
+            goto done;
+        asked += g.parts[p].places.len / 8;
+        has_bits |= g.parts[p].bits.obj != NULL;
+    }
+    if (PyObject_GetBuffer(args[2], &g.targets, PyBUF_SIMPLE) < 0)
+        goto done;
+    g.row_count = g.targets.len / 8;
+    if (asked != g.row_count || g.row_count > INT32_MAX) {
+        result = Py_NewRef(Py_None);
+        goto done;
+    }
+    cells = zeros(g.width ? g.width * g.row_count : 4 * (g.row_count + 1), 0, &g.cells);
+    bits = has_bits ? zeros((g.row_count + 7) / 8, 0xFF, &g.bits) : Py_NewRef(Py_None);
+    if (!g.width)
+        g.starts = PyMem_Calloc(g.row_count + 1, sizeof(uint8_t *));
+    if (cells == NULL || bits == NULL || (!g.width && g.starts == NULL)) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    is_inside = take_cells(&g);
+    Py_END_ALLOW_THREADS
+    if (!is_inside || g.content_bytes > INT32_MAX) {
+        result = Py_NewRef(Py_None);
+        goto done;
+    }
+    content = g.width ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(NULL, g.content_bytes);
+    if (content == NULL)
+        goto done;
+    if (!g.width) {
+        uint8_t *to = (uint8_t *)PyBytes_AsString(content);
+        Py_BEGIN_ALLOW_THREADS
+        copy_content(&g, to);
+        Py_END_ALLOW_THREADS
+    }
+    result = PyTuple_Pack(3, cells, content, bits);
+done:
+    for (Py_ssize_t p = 0; g.parts != NULL && p < g.part_count; p++) {
+        release(&g.parts[p].cells);
+        release(&g.parts[p].content);
+        release(&g.parts[p].bits);
+        release(&g.parts[p].places);
+    }
+    release(&g.targets);
+    PyMem_Free(g.parts);
+    PyMem_Free(g.starts);
+    Py_XDECREF(cells);
+    Py_XDECREF(content);
+    Py_XDECREF(bits);
+    return result;
+}
+
 /* ---- The module ----------------------------------------------------------------------------- */
 
 #define SLOTS_OF(name, kind)                                                                       \
@@ -1262,6 +1455,7 @@ static PyType_Spec specs[] = {
 
 static PyMethodDef functions[] = {
     {"crc32c_extend", (PyCFunction)(void (*)(void))crc32c_extend, METH_FASTCALL, crc32c_extend_doc},
+    {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
     {"keyed_row", (PyCFunction)(void (*)(void))keyed_row, METH_FASTCALL, keyed_row_doc},
     {"put_record", (PyCFunction)(void (*)(void))put_record, METH_FASTCALL, put_record_doc},
     {"read_puts", (PyCFunction)(void (*)(void))read_puts, METH_FASTCALL, read_puts_doc},

@@ -1,7 +1,7 @@
 # Types of the compiled kernel; `_kernel.c` says what each part does.
 
-from collections.abc import Callable, Container
-from typing import final
+from collections.abc import Callable
+from typing import Any, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,20 @@ from pyarrow import Buffer
 REVISION: int
 
 def crc32c_extend(seed: int, data: bytes, by_table: bool = False, /) -> int: ...
+def gather(
+    width: int,
+    parts: list[
+        tuple[
+            npt.NDArray[Any],
+            npt.NDArray[np.uint8] | None,
+            npt.NDArray[np.uint8] | None,
+            int,
+            npt.NDArray[np.int64],
+        ]
+    ],
+    targets: npt.NDArray[np.int64],
+    /,
+) -> tuple[bytes, bytes | None, bytes | None] | None: ...
 def keyed_row(
     encode: Callable[..., bytes],
     encode_key: Callable[[object], bytes],
@@ -38,6 +52,9 @@ def read_puts(
     seed: int,
     /,
 ) -> tuple[list[bytes], list[bytes], int, int, int, int]: ...
+
+class SupportsContains(Protocol):
+    def __contains__(self, position: int, /) -> bool: ...
 
 @final
 class RowWriter:
@@ -94,7 +111,7 @@ class FileRows:
         words: npt.NDArray[np.uint64],
         group_rows: int,
         getters: dict[int, Callable[[int], dict[str, object]]],
-        marked: Container[int] | None,
+        marked: SupportsContains | None,
         fallback: Callable[[int], dict[str, object]],
         /,
     ) -> FileRows: ...

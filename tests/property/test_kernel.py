@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from decimal import Decimal
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import google_crc32c
 import numpy as np
@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from neve.errors import NeveError
 from neve.kernel import is_compiled, kernel
+from neve.model.arrow_buffers import position_array
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.sstable.parquet_groups import GroupCache
 from neve.sstable.row_cells import RowCells
+from neve.sstable.row_gather import Gather, GatherSource
 from neve.wal.put_records import put_record_in_python, read_puts_in_python
 from neve.wal.record_format import Dialect, RecordType, checksum_seed
 from tests.property.mutation import mutated
@@ -39,6 +41,10 @@ ODD: list[Any] = [
     *(Decimal("1.5"), Decimal("NaN"), Decimal("1E+99"), [], [1], {}, {"f0": 1}, (), object()),
     *(np.int32(1), np.float32(1.5), np.bool_(True), np.str_("x")),
 ]
+
+
+def no_row(_given: object) -> dict[str, object]:
+    raise LookupError
 
 
 def outcome(call: Callable[..., object], *given: object) -> object:
@@ -170,7 +176,7 @@ def test_bytes_are_the_same_row_or_the_same_error(table: Table, rng: Random) -> 
 
 
 def test_every_prefix_and_every_flipped_bit_of_a_row_is_the_same() -> None:
-    kinds = {
+    kinds: dict[str, pa.DataType] = {
         "id": pa.int64(), "b": pa.bool_(), "f": pa.float32(), "s": pa.string(), "x": pa.binary(),
         "d": pa.date32(), "u": pa.uuid(), "l": pa.list_(pa.string()), "n": pa.int32(),
     }  # fmt: skip
@@ -189,7 +195,7 @@ def test_every_prefix_and_every_flipped_bit_of_a_row_is_the_same() -> None:
 
 def test_a_row_of_many_columns_is_the_same() -> None:
     names = [f"c{at}" for at in range(300)]
-    kinds = {"id": pa.int64()} | {
+    kinds: dict[str, pa.DataType] = {"id": pa.int64()} | {
         name: (pa.string(), pa.int32(), pa.binary(9))[at % 3] for at, name in enumerate(names)
     }
     codec = RowCodec(TableSchema.from_arrow(pa.schema(kinds), primary_key=["id"]))
@@ -226,14 +232,14 @@ def test_a_batch_has_the_same_rows(table: Table, data: st.DataObject) -> None:
 @pytest.mark.parametrize("seed", range(100))
 def test_offsets_that_lead_anywhere_read_nothing_else(seed: int) -> None:
     rng = Random(seed)
-    kinds = {"id": pa.int64(), "s": pa.string(), "x": pa.binary()}
+    kinds: dict[str, pa.DataType] = {"id": pa.int64(), "s": pa.string(), "x": pa.binary()}
     schema = TableSchema.from_arrow(pa.schema(kinds), primary_key=["id"])
     content = pa.py_buffer(rng.randbytes(20))
     wild = (0, 1, 5, 19, 20, 21, 1000, -1, -5, (1 << 31) - 1, -(1 << 31))
     columns: list[Any] = [pa.array([1, 2, 3, 4])]
     for kind in (pa.string(), pa.binary()):
         offsets = np.array([0, *rng.choices(wild, k=3), 20], np.int32)
-        buffers = [None, pa.py_buffer(offsets), content]
+        buffers = [None, pa.py_buffer(offsets.data), content]
         columns.append(pa.Array.from_buffers(kind, 4, buffers))
     batch = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
     cells = RowCells(schema)
@@ -263,17 +269,17 @@ def test_a_column_of_an_unknown_kind_or_with_too_few_bytes_is_refused() -> None:
     ]
     for columns in wrong:
         with pytest.raises(ValueError, match=r"short|kind"):
-            kernel.BatchRows(1, columns, dict)
+            kernel.BatchRows(1, columns, no_row)
     for unfit in ([1], [()], [(1, "q", 0, 0, none, none, eight, none)], (), None):
         with pytest.raises(TypeError):
-            kernel.BatchRows(1, unfit, dict)  # type: ignore[arg-type]
+            kernel.BatchRows(1, unfit, no_row)  # type: ignore[arg-type]
 
 
 def test_what_is_not_a_row_is_no_reader_and_no_writer() -> None:
     with pytest.raises(ValueError, match="bitmap"):
-        kernel.RowReader(b"h", 2, [("a", "q", 0, True, None)], dict)
+        kernel.RowReader(b"h", 2, [("a", "q", 0, True, None)], no_row)
     with pytest.raises(ValueError, match="columns"):
-        kernel.RowReader(b"h", 1, [("a", "o", 0, True, None)], dict)
+        kernel.RowReader(b"h", 1, [("a", "o", 0, True, None)], no_row)
     with pytest.raises(ValueError, match="bitmap"):
         kernel.RowWriter(b"h", 0, 99, [("a", int, "q", 0, -1, None)], bytes)
     with pytest.raises(ValueError, match="columns"):
@@ -289,10 +295,11 @@ def test_what_is_not_a_row_is_no_reader_and_no_writer() -> None:
 
 @pytest.mark.parametrize("count", range(9))
 def test_a_wrong_number_of_arguments_is_refused(count: int) -> None:
-    for call, right in ((kernel.put_record, 7), (kernel.read_puts, 7)):
+    arguments: list[Any] = [1] * count
+    for call, right in ((kernel.put_record, 7), (kernel.read_puts, 7), (kernel.gather, 3)):
         if count != right:
             with pytest.raises(TypeError):
-                call(*[1] * count)
+                call(*arguments)
     with pytest.raises(TypeError):
         kernel.put_record((b"", b""), *[1] * 6)  # type: ignore[arg-type]
     with pytest.raises(OverflowError):
@@ -302,7 +309,12 @@ def test_a_wrong_number_of_arguments_is_refused(count: int) -> None:
 
 
 def test_neither_answers_nor_errors_keep_memory() -> None:
-    kinds = {"id": pa.int64(), "s": pa.string(), "d": pa.date32(), "l": pa.list_(pa.int32())}
+    kinds: dict[str, pa.DataType] = {
+        "id": pa.int64(),
+        "s": pa.string(),
+        "d": pa.date32(),
+        "l": pa.list_(pa.int32()),
+    }
     schema = TableSchema.from_arrow(pa.schema(kinds), primary_key=["id"])
     codec = RowCodec(schema)
     rows: list[Any] = [
@@ -353,15 +365,15 @@ def test_an_int_is_the_same_key_and_everything_else_is_left_to_the_twin(
     width: int, number: int
 ) -> None:
     bias = 1 << (8 * width - 1)
-    encode = kernel.IntegerKey(width, repr).encode  # type: ignore[arg-type]
+    encode = kernel.IntegerKey(width, lambda value: repr(value).encode()).encode
 
     found = encode(number)
 
     is_in_range = -bias <= number < bias
-    assert found == ((number + bias).to_bytes(width) if is_in_range else repr(number))
+    assert found == ((number + bias).to_bytes(width) if is_in_range else b"%d" % number)
     for odd in ODD:
         if type(odd) is not int:
-            assert encode(odd) == repr(odd)
+            assert encode(odd) == repr(odd).encode()
 
 
 @given(
@@ -421,7 +433,9 @@ def test_a_row_has_its_key_or_is_left_to_the_twin() -> None:
         raise ValueError
 
     def keyed(row: object, encode: Callable[..., bytes] = lambda _: b"value") -> object:
-        return kernel.keyed_row(encode, lambda key: b"key of %d" % key, "id", fallback, row)
+        return kernel.keyed_row(
+            encode, lambda key: b"key of %d" % cast("int", key), "id", fallback, row
+        )
 
     assert keyed({"id": 5}) == (b"key of 5", b"value")
     for row in ({}, {"other": 1}, OrderedDict(id=5), None):
@@ -436,7 +450,8 @@ def test_a_row_has_its_key_or_is_left_to_the_twin() -> None:
 def test_a_cached_group_that_is_read_stays_and_is_counted() -> None:
     schema = TableSchema.from_arrow(pa.schema({"id": pa.int64()}), primary_key=["id"])
     batch = pa.record_batch([pa.array([1, 2])], schema=schema.arrow_schema)
-    cache, getters = GroupCache(2 * batch.get_total_buffer_size()), {}
+    cache = GroupCache(2 * batch.get_total_buffer_size())
+    getters: dict[int, Callable[[int], dict[str, object]]] = {}
 
     def load(n: int) -> None:
         group = cache.load("file", n, lambda: batch)
@@ -461,3 +476,88 @@ def test_a_cached_group_that_is_read_stays_and_is_counted() -> None:
     load(5)
     cache.clear()
     assert not getters
+
+
+# Rows of many batches
+
+
+@given(tables(rows_max=30), st.data())
+def test_rows_of_many_batches_are_those_of_arrow_by_their_places(
+    table: Table, data: st.DataObject
+) -> None:
+    codec = RowCodec(table.schema)
+    whole = codec.decode_many([codec.encode(row) for row in table.rows])
+    gather, twin = Gather(table.schema.arrow_schema), Gather(table.schema.arrow_schema)
+    count = 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, whole.num_rows - 1))
+        batch = whole.slice(start, data.draw(st.integers(1, whole.num_rows - start)))
+        drawn = data.draw(st.lists(st.integers(0, batch.num_rows - 1), max_size=9))
+        for each in (gather, twin):
+            each.add(GatherSource(batch), np.array(drawn, np.int64))
+        count += len(drawn)
+    places = np.array(data.draw(st.permutations(range(count))), np.int64) * 3
+
+    rows, found = gather.result_by(places)
+
+    rows.validate(full=True)
+    assert rows.schema.equals(twin.result().schema)
+    assert sorted(found.tolist()) == sorted(places.tolist())
+    wanted = twin.result().take(position_array(np.argsort(places)))
+    ordered = rows.take(position_array(np.argsort(found)))
+    # As bytes, since NaN is not equal to itself.
+    values, wanted_values = (
+        [value for batch in each.to_batches() for value in codec.encode_batch(batch)]
+        for each in (ordered, wanted)
+    )
+    assert values == wanted_values
+
+
+@pytest.mark.parametrize("width", [0, 1, 4, 8, 16])
+def test_places_and_offsets_that_lead_outside_are_refused(width: int) -> None:
+    ends = np.array([0, 3, 5], np.int32)
+    cells: Any = np.zeros(2 * width, np.uint8) if width else ends
+    content: Any = None if width else np.arange(5, dtype=np.uint8)
+
+    def taken(places: list[int], targets: list[int], **other: object) -> object:
+        parts = {"cells": cells, "content": content, "bits": None, "first": 0} | other
+        part: Any = (*parts.values(), np.array(places, np.int64))
+        return kernel.gather(width, [part], np.array(targets, np.int64))
+
+    assert taken([0, 1], [1, 0]) is not None
+    assert taken([], []) is not None
+    wild = (-1, 2, 3, 1 << 62, -(1 << 63), (1 << 63) - 1)
+    for each in wild:
+        assert taken([0, each], [1, 0]) is None
+        assert taken([each, 0], [1, 0]) is None
+        assert taken([0, 1], [1, each]) is None
+    assert taken([0, 1], [0]) is None
+    assert taken([0], [0, 1]) is None
+    assert taken([0], [0], cells=np.zeros(0, np.uint8)) is None
+    bits = np.array([1], np.uint8)
+    for first in (7, 8, -1, (1 << 62)):
+        assert taken([1], [0], bits=bits, first=first) is None
+    made = taken([0, 1], [1, 0], bits=bits)
+    assert isinstance(made, tuple)
+    assert made[2] is not None
+    assert made[2][0] & 3 == 2
+    if not width:
+        for offsets in ([0, 6, 5], [-1, 3, 5], [3, 0, 5], [0, 1 << 30, 5]):
+            assert taken([0, 1], [0, 1], cells=np.array(offsets, np.int32)) is None
+        assert taken([0], [0], content=None) is None
+
+
+def test_parts_that_are_none_are_an_error() -> None:
+    targets: Any = np.zeros(0, np.int64)
+    wrong: list[Any] = [
+        (0, [1], targets),
+        (0, [()], targets),
+        (0, (), targets),
+        (-1, [], targets),
+        ("x", [], targets),
+        (0, [(1, None, None, 0, targets)], targets),
+        (0, [], 5),
+    ]
+    for arguments in wrong:
+        with pytest.raises(TypeError):
+            kernel.gather(*arguments)

@@ -437,7 +437,7 @@ class _RowWriter:
         null_bits = [1 << at if columns[at].nullable else 0 for at in packed]
         self._steps: Final = list(zip(self._types, quick, null_bits, zeros, strict=True))
 
-    def compiled(self) -> kernel.RowWriter:
+    def compiled(self) -> "kernel.RowWriter":
         """Return the kernel's own, which leaves to this one what it cannot write."""
         layout = self._layout
         columns: list[tuple[str, type, str, int, int, Callable[..., object] | None]] = []
@@ -580,7 +580,7 @@ class _RowReaders:
         self._own: Final = _RowReader(stored, header, schema)
         self._readers: dict[bytes, _RowReader] = {}
 
-    def compiled(self) -> kernel.RowReader:
+    def compiled(self) -> "kernel.RowReader":
         """Return the kernel's own, which leaves to these what it cannot read."""
         return self._own.compiled(self._header, self.read)
 
@@ -660,7 +660,7 @@ class _RowReader:
         self._zeros: Final = (layout.no_nulls, *layout.zeros)
         self._variable_reads: Final = tuple((slots[at], reads.get(at)) for at in layout.variable)
 
-    def compiled(self, header: bytes, fallback: Callable[[bytes], _Row]) -> kernel.RowReader:
+    def compiled(self, header: bytes, fallback: Callable[[bytes], _Row]) -> "kernel.RowReader":
         """Return the kernel's own for rows of the schema itself."""
         columns: list[tuple[str, str, int, bool, Callable[..., object] | None]] = []
         for column, _, read in self._columns:

@@ -15,7 +15,7 @@ SSTABLE-7  The position that `find` returns was compared with the row's key, unl
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cached_property
 from threading import Lock
@@ -23,6 +23,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
 from neve.kernel import kernel
@@ -251,7 +252,7 @@ class DataFileReader:
         index = self.key_index
         return index.exact_finder() if index.is_exact else self.find_word
 
-    def compiled_rows(self, marked: Container[int] | None) -> kernel.FileRows | None:
+    def compiled_rows(self, marked: BitMap64 | None) -> "kernel.FileRows | None":
         """Return the compiled search for rows that are not marked; None where there is none."""
         index = self.key_index
         starts = self._starts  # decides whether groups are uniform

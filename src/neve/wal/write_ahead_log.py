@@ -214,10 +214,9 @@ class WriteAheadLog:
         0 when something else is being logged or is due first: then nothing was done, and `append`
         does it. Raises as `append`.
         """
-        queue = self._queue
-        if self._is_grouping or queue.is_led:
+        if self._is_grouping or self._queue.is_led:
             return 0
-        row = (key, value, schema_version)
+        queue, row = self._queue, (key, value, schema_version)
         if not self._waits:
             with queue.lock:
                 return 0 if queue.is_led else self._put(row, apply)

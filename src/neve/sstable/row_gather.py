@@ -156,8 +156,8 @@ def _compiled_column(
     taken = []
     for source, places in parts:
         column = source.column(field.name, width)
-        content = None if width else column.content
-        taken.append((column.cells, content, column.bits, column.first, places))
+        texts = None if width else column.content
+        taken.append((column.cells, texts, column.bits, column.first, places))
     made = kernel.gather(width, taken, targets)
     if made is None:
         return None

@@ -188,4 +188,4 @@ lock: setup ## resolve the lock files again
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-spark$$version.lock; done
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) .venv-3.* .venv-peers .venv-pypaimon $(INTEROP) .venv-spark* $(S3A) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.* .venv-peers .venv-pypaimon $(INTEROP) .venv-spark* $(S3A) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/neve/_kernel.abi3.so

@@ -143,7 +143,7 @@ def gathered(parts: Sequence[Part], schema: pa.Schema) -> pa.Table:
 def _is_in_buffers(kind: pa.DataType) -> bool:
     """Whether the kernel can take values: of a width in bytes, texts and binaries."""
     stored = kind.storage_type if isinstance(kind, pa.UuidType) else kind
-    return stored in _VIEWS or _width(stored) > 0
+    return _width(stored) > 0 or stored in _VIEWS
 
 
 def _compiled_column(

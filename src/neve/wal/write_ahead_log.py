@@ -241,13 +241,9 @@ class WriteAheadLog:
         active, nonce, sequence = self._active, self._nonce, self._next_sequence
         file = active.file
         position = file.position
-        if (
-            self._unusable is not None
-            or nonce is None
-            or position >= self._segment_bytes
-            or sequence >= SEQUENCE_MAX
-            or (self._is_timed and (self._records or self._is_sync_due()))
-        ):
+        is_next = position < self._segment_bytes and sequence < SEQUENCE_MAX
+        is_noted = self._is_timed and (self._records or self._is_sync_due())
+        if self._unusable is not None or nonce is None or not is_next or is_noted:
             return 0
         try:
             record = active.put_record(row, sequence, self._durable_through, nonce)

@@ -43,7 +43,7 @@ ifneq ($(origin PYTHON),file)
 	fi
 endif
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml hatch_build.py src/neve/_kernel.c
 	@"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "neve needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11")'
 	@echo "neve set-up: creating $(VENV) with $$("$(PYTHON)" --version)"
 	@$(BIN)/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
@@ -188,4 +188,4 @@ lock: setup ## resolve the lock files again
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-spark$$version.lock; done
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) .venv-3.* .venv-peers .venv-pypaimon $(INTEROP) .venv-spark* $(S3A) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.* .venv-peers .venv-pypaimon $(INTEROP) .venv-spark* $(S3A) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/neve/_kernel.abi3.so

@@ -5,8 +5,9 @@
 
 Counted are the instructions of the interpreter and its calls of C functions, in the median call.
 The same code has the same counts on every machine and under every load, but not on every Python:
-each minor version has its own in `instructions.json`. What happens inside C functions (a write, a
-checksum, a search of Arrow) is not counted: the suites measure time.
+each minor version has its own in `instructions.json`, with the compiled kernel and without it
+(`NEVE_KERNEL=0`). What happens inside C functions (a write, a checksum, a search of Arrow) is not
+counted: the suites measure time.
 """
 
 import json
@@ -26,10 +27,13 @@ import numpy as np
 import neve
 from benchmarks.peers.table_rows import SCHEMA
 from benchmarks.table_sample import make_rows
+from neve.kernel import is_compiled
 from neve.wal.log_options import SyncPolicy
 
 KEPT: Final = Path(__file__).with_name("instructions.json")
-PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYTHON: Final = (
+    f"{sys.version_info.major}.{sys.version_info.minor}{' with the kernel' if is_compiled else ''}"
+)
 TOLERANCE: Final = 0.05
 """More than this share above what is kept is a regression."""
 

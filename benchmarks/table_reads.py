@@ -81,7 +81,7 @@ def build_get(session: TableSession) -> Workload:
         ],
         parameters={"rows": session.scale.rows},
         notes=(
-            "The target beside LMDB is for a compiled kernel, which there is not.",
+            "The kernel is compiled where a compiler is; `NEVE_KERNEL=0` measures without it.",
             _AGE_NOTE,
             _SMALL_NOTE,
             *left_out(session),

@@ -15,6 +15,7 @@ import neve
 from neve import errors, spark
 from neve.catalog import kv_catalog
 from neve.engine.table_options import PublishMode
+from neve.kernel import is_compiled
 from neve.wal.log_options import SyncPolicy
 from neve.wal.replay import RecoveryMode
 
@@ -131,7 +132,8 @@ def test_the_package_runs_as_a_program() -> None:
         [sys.executable, "-m", "neve", "--version"], capture_output=True, text=True, check=True
     )
 
-    assert ran.stdout == f"neve {neve.__version__}\n"
+    with_or_without = "with" if is_compiled else "without"
+    assert ran.stdout == f"neve {neve.__version__} ({with_or_without} the compiled kernel)\n"
 
 
 def test_the_options_of_a_table_name_their_values_to_type_checkers() -> None:

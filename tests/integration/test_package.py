@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 from packaging.requirements import Requirement
 
+from neve.kernel import is_compiled
 from tests.integration.packaging import built_package
 from tests.integration.packaging.built_package import ROOT
 
@@ -30,6 +31,7 @@ BELONGS: Final = {
     "neve/spark/java_shim/bin/java",
     "pyspark_neve/__init__.py",
 }
+KERNEL: Final = "neve/_kernel.abi3.so"
 PYTHON_NAMES: Final = {f".{ending}" for ending in ("py", "pyi", "proto", "typed")}
 
 
@@ -62,11 +64,12 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else(built: Built) -> None
     source = {
         str(path.relative_to(ROOT / "src"))
         for path in (ROOT / "src").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".c", ".so"}
     }
 
-    assert names == source
+    assert names - {KERNEL} == source
     assert names >= BELONGS
+    names -= {KERNEL}
     assert {Path(name).suffix for name in names} - PYTHON_NAMES == {
         "",
         ".java",
@@ -86,9 +89,27 @@ def test_the_sdist_holds_what_the_wheel_is_built_from_and_no_more(built: Built) 
         "PKG-INFO",
         "README.md",
         "SECURITY.md",
+        "hatch_build.py",
         "pyproject.toml",
     }
+    assert "src/neve/_kernel.c" in names
     assert {f"src/{name}" for name in BELONGS} <= names
+
+
+def test_a_wheel_has_the_kernel_where_it_could_be_compiled_and_else_says_nothing(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_compiled == (KERNEL in built_package.names_in_wheel(built.wheel))
+    if is_compiled:
+        assert "-cp311-abi3-" in built.wheel.name
+
+    for name, value in (("CC", str(tmp_path / "no-compiler")), ("NEVE_KERNEL", "0")):
+        with monkeypatch.context() as without:
+            without.setenv(name, value)
+            wheel = built_package.build_wheel(built.sdist, tmp_path / name, tmp_path)
+
+        assert KERNEL not in built_package.names_in_wheel(wheel)
+        assert wheel.name.endswith("-py3-none-any.whl")
 
 
 def test_the_metadata_say_what_a_release_needs(built: Built, project: dict[str, Any]) -> None:

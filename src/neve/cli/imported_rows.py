@@ -200,8 +200,10 @@ class CsvRows:
     def _open(self, stream: BinaryIO) -> pcsv.CSVStreamingReader:
         texts = {column.name: pa.string() for column in self._schema.columns}
         # Arrow fails to report a row whose bytes are not text, so no such byte reaches it.
+        source = pa.PythonFile(cast("io.IOBase", stream), mode="r")
+        checked = pa.TransformInputStream(source, self._text_checker())
         return pcsv.open_csv(
-            pa.TransformInputStream(pa.PythonFile(stream, mode="r"), self._text_checker()),
+            cast("BinaryIO", checked),
             read_options=pcsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
             parse_options=pcsv.ParseOptions(
                 delimiter=self._delimiter,

@@ -36,6 +36,7 @@ from neve.cli.exit_codes import EXIT_CODE_WORDS, report_failure
 from neve.cli.interrupts import end_at_once_when_interrupted
 from neve.cli.standard_output import OutputFailed, finish_standard_output, watch_standard_output
 from neve.errors import InvalidArgument, NotFound, Unavailable
+from neve.kernel import is_compiled
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 _FROM_ENVIRONMENT: Final = "detect"
@@ -286,7 +287,11 @@ cli: Final = _Neve(
     about="Embeddable primary-key tables for the lakehouse.",
     params=[verbose_option(), install_completion_option()],
 )
-click.version_option(package_name="neve", prog_name="neve", message="%(prog)s %(version)s")(cli)
+click.version_option(
+    package_name="neve",
+    prog_name="neve",
+    message=f"%(prog)s %(version)s ({'with' if is_compiled else 'without'} the compiled kernel)",
+)(cli)
 
 
 def main() -> NoReturn:

@@ -7,6 +7,7 @@ Nothing is logged before the whole batch has passed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from neve.engine.row_input import ArrowStream, batches_of, imported_table, narrowed_codec
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.kernel import is_compiled, kernel
 from neve.keys.arrays import concat_keys, key_objects
 from neve.keys.columns import KEY_BYTES_MAX, KeyArray, KeyColumn, value_codec
 from neve.memtable.memtable import Memtable
@@ -142,6 +144,19 @@ class WritePath:
         first = context.schema.key_columns[0]
         self._encode_key_value = value_codec(KeyColumn.of(first.name, first.type)).encode
         self._is_partitioned = not spec.is_unpartitioned
+        self.encoded_row: Callable[[Mapping[str, object]], tuple[bytes, bytes]] = (
+            self.encoded_in_python
+        )
+        """Returns the key and the value of a row that passed every check."""
+        has_width = context.encoder.width is not None
+        if is_compiled and has_width and self._key_name is not None and not self._is_partitioned:
+            self.encoded_row = partial(
+                kernel.keyed_row,
+                self._encode,
+                self._encode_key_value,
+                self._key_name,
+                self.encoded_in_python,
+            )
         # A table with an order or merge functions replaces these, see `RuledPath`.
         self.put: Callable[[Mapping[str, object]], PreparedWrite | Decide] = self.checked_row
         self.upsert: Callable[[object], Iterator[PreparedWrite | Decide]] = self.checked_rows
@@ -165,8 +180,8 @@ class WritePath:
         key, value = self.encoded_row(row)
         return _new(PreparedRow, (encode_put(key, value, self.schema_id), key, value))
 
-    def encoded_row(self, row: Mapping[str, object]) -> tuple[bytes, bytes]:
-        """Return the key and the value of a row that passed every check."""
+    def encoded_in_python(self, row: Mapping[str, object]) -> tuple[bytes, bytes]:
+        """Return what `encoded_row` does, for every table and without the compiled kernel."""
         value = self._encode(row)
         try:
             if self._key_name is not None:

@@ -36,6 +36,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, SchemaMismatch
+from neve.kernel import is_compiled, kernel
 from neve.model.arrow_types import type_name
 from neve.model.display import EPOCH, shown, shown_type
 from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
@@ -271,7 +272,7 @@ def _integer_codec(column: KeyColumn) -> ValueCodec:
     def decode(piece: bytes, _at: int) -> object:
         return int.from_bytes(piece, "big") - bias
 
-    return ValueCodec(encode, decode)
+    return ValueCodec(kernel.IntegerKey(width, encode).encode if is_compiled else encode, decode)
 
 
 def _float_codec(column: KeyColumn) -> ValueCodec:

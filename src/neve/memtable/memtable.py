@@ -324,8 +324,14 @@ class Memtable:
         if rows:
             # A loop over the keys: each is one dict lookup.
             for place, change in enumerate(map(rows.get, key_objects(keys))):
-                seen = visible_change(change, sequence)
-                if seen is not None and seen[0] > journal.sequence_of(int(positions[place])):
+                if change is None:
+                    continue
+                seen = change if change[0] <= sequence else visible_change(change, sequence)
+                if seen is None:
+                    continue
+                if not journal.batches:
+                    single[place] = seen[1]
+                elif seen[0] > journal.sequence_of(int(positions[place])):
                     single[place] = seen[1]
                     positions[place] = -1
         if sequence < self._reclaimed:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded, SchemaMismatch
+from neve.kernel import is_compiled, kernel
 from neve.model.array_fit import fit_column
 from neve.model.arrow_buffers import fixed_bytes, position_array
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name, value_hint
@@ -42,7 +43,7 @@ from neve.model.row_layout import (
     parse_header,
 )
 from neve.model.row_values import Domain, initial_value, storage_type, value_reader, value_writer
-from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
+from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, raw_kind, scalar_form
 from neve.model.schema import Column, TableSchema, constant_array, normalize_batch
 from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import known_names_hint
@@ -330,36 +331,34 @@ class RowCodec:
     Safe to share between threads: a reader made twice is the same reader.
     """
 
-    __slots__ = ("_header", "_read", "_readers", "_vectors", "_write", "schema")
+    __slots__ = ("_readers", "_vectors", "_writer", "decode", "encode", "schema")
 
     def __init__(self, schema: TableSchema) -> None:
         stored = tuple(
             StoredField(field_id=column.field_id, type=column.type) for column in schema.columns
         )
+        header = pack_header(stored)
         self.schema: Final = schema
-        self._header: Final = pack_header(stored)
-        self._read: Final = _RowReader(stored, self._header, schema).read
-        self._write: Final = _RowWriter(schema, self._header).write
-        self._vectors: Final = RowVectors(schema, stored, self._header)
-        self._readers: dict[bytes, _RowReader] = {}
-
-    def encode(self, row: Mapping[str, object]) -> bytes:
-        """Return the bytes of a row: a value per column, by name.
+        self._vectors: Final = RowVectors(schema, stored, header)
+        # The twins of the compiled kernel, which leaves everything unusual to them.
+        self._readers: Final = _RowReaders(stored, header, schema)
+        self._writer: Final = _RowWriter(schema, header)
+        self.encode: Final[Callable[[Mapping[str, object]], bytes]] = (
+            self._writer.compiled().write if is_compiled else self._writer.write
+        )
+        """Returns the bytes of a row: a value per column, by name.
 
         A missing column becomes its write default, or NULL. Raises SchemaMismatch naming the
         column.
         """
-        return self._write(row)
-
-    def decode(self, value: bytes) -> dict[str, object]:
-        """Return the row in column order.
+        self.decode: Final[Callable[[bytes], dict[str, object]]] = (
+            self._readers.compiled().read if is_compiled else self._readers.read
+        )
+        """Returns the row in column order.
 
         Raises Corruption for bytes that are not a row, SchemaMismatch for a sound date or timestamp
         outside Python's years 1 to 9999, which only `decode_many` can return.
         """
-        if value.startswith(self._header):
-            return self._read(value)
-        return self._reader_of(value).read(value)
 
     def encode_batch(self, batch: pa.RecordBatch) -> list[bytes]:
         """Return the bytes of each row of a batch, which is made to fit by `normalize_batch`."""
@@ -375,18 +374,6 @@ class RowCodec:
         Raises Corruption as `decode` does; dates and timestamps of any year are fine.
         """
         return self._vectors.decode(values)
-
-    def _reader_of(self, value: bytes) -> "_RowReader":
-        # A header describes its own length, so at most one can be the beginning of a row.
-        for header, reader in tuple(self._readers.items()):
-            if value.startswith(header):
-                return reader
-        stored, body_at = parse_header(value)
-        reader = _RowReader(stored, value[:body_at], self.schema)
-        if len(self._readers) >= _READERS_MAX:
-            self._readers.clear()
-        self._readers[value[:body_at]] = reader
-        return reader
 
 
 def describe_row(value: bytes) -> list[tuple[int, str, object]]:
@@ -449,6 +436,20 @@ class _RowWriter:
         self._quick_variable: Final = _positions(quick[self._fixed_count :])
         null_bits = [1 << at if columns[at].nullable else 0 for at in packed]
         self._steps: Final = list(zip(self._types, quick, null_bits, zeros, strict=True))
+
+    def compiled(self) -> "kernel.RowWriter":
+        """Return the kernel's own, which leaves to this one what it cannot write."""
+        layout = self._layout
+        columns: list[tuple[str, type, str, int, int, Callable[..., object] | None]] = []
+        for at in (*layout.fixed, *layout.variable):
+            column = self._columns[at][0]
+            kind, width, is_raw = _kernel_kind(column.type)
+            to_raw = None if is_raw else _quick_writer(column.type)
+            bit = at if column.nullable else -1
+            columns.append((column.name, _quick_class(column.type), kind, width, bit, to_raw))
+        return kernel.RowWriter(
+            self._header, layout.bitmap_bytes, ROW_BYTES_MAX, columns, self.write
+        )
 
     def write(self, row: Mapping[str, object]) -> bytes:
         try:
@@ -559,6 +560,48 @@ def _positions(writers: Sequence[ToRaw | None]) -> tuple[tuple[int, ToRaw], ...]
     return tuple((at, to_raw) for at, to_raw in enumerate(writers) if to_raw is not None)
 
 
+def _kernel_kind(arrow_type: pa.DataType) -> tuple[str, int, bool]:
+    """Return how the kernel stores a type, and whether it also converts its values."""
+    if kind_of(arrow_type) in NESTED_KINDS:
+        return "b", 0, False
+    form = scalar_form(arrow_type)
+    is_raw = form.python_type in {bool, str, bytes} or form.from_raw is None
+    return *raw_kind(arrow_type), is_raw
+
+
+class _RowReaders:
+    """Turns rows of any header into Python rows of one schema."""
+
+    __slots__ = ("_header", "_own", "_readers", "_schema")
+
+    def __init__(self, stored: Sequence[StoredField], header: bytes, schema: TableSchema) -> None:
+        self._schema: Final = schema
+        self._header: Final = header
+        self._own: Final = _RowReader(stored, header, schema)
+        self._readers: dict[bytes, _RowReader] = {}
+
+    def compiled(self) -> "kernel.RowReader":
+        """Return the kernel's own, which leaves to these what it cannot read."""
+        return self._own.compiled(self._header, self.read)
+
+    def read(self, value: bytes) -> _Row:
+        if value.startswith(self._header):
+            return self._own.read(value)
+        return self._reader_of(value).read(value)
+
+    def _reader_of(self, value: bytes) -> "_RowReader":
+        # A header describes its own length, so at most one can be the beginning of a row.
+        for header, reader in tuple(self._readers.items()):
+            if value.startswith(header):
+                return reader
+        stored, body_at = parse_header(value)
+        reader = _RowReader(stored, value[:body_at], self._schema)
+        if len(self._readers) >= _READERS_MAX:
+            self._readers.clear()
+        self._readers[value[:body_at]] = reader
+        return reader
+
+
 class _RowReader:
     """Turns rows of one header into Python rows of one schema."""
 
@@ -616,6 +659,15 @@ class _RowReader:
         self._null_slots: Final = tuple((1 << at, slots[at]) for at in range(len(stored)))
         self._zeros: Final = (layout.no_nulls, *layout.zeros)
         self._variable_reads: Final = tuple((slots[at], reads.get(at)) for at in layout.variable)
+
+    def compiled(self, header: bytes, fallback: Callable[[bytes], _Row]) -> "kernel.RowReader":
+        """Return the kernel's own for rows of the schema itself."""
+        columns: list[tuple[str, str, int, bool, Callable[..., object] | None]] = []
+        for column, _, read in self._columns:
+            kind, width, is_raw = _kernel_kind(column.type)
+            is_required = not column.nullable
+            columns.append((column.name, kind, width, is_required, None if is_raw else read))
+        return kernel.RowReader(header, self._layout.bitmap_bytes, columns, fallback)
 
     def read(self, value: bytes) -> _Row:
         try:

@@ -117,6 +117,18 @@ def scalar_form(arrow_type: pa.DataType) -> ScalarForm:
     return _FORMS[kind]
 
 
+def raw_kind(arrow_type: pa.DataType) -> tuple[str, int]:
+    """Return what the compiled kernel calls the raw form of a type, and its bytes if fixed."""
+    form = scalar_form(arrow_type)
+    match form.struct_code:
+        case None:
+            return ("t" if form.python_type is str else "b"), 0
+        case "B":
+            return "?", form.width
+        case code:
+            return code[-1], form.width
+
+
 def canonical_scalar(arrow_type: pa.DataType, value: object) -> object:
     """Return the value as it would be read after being stored; raises Unfit."""
     return scalar_form(arrow_type).canonical(value)

@@ -24,8 +24,10 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
+from neve.kernel import kernel
 from neve.keys.arrays import key_at, keys_ascend, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
@@ -83,6 +85,7 @@ class DataFileReader:
         """Open a file written with this schema; raises NotFound, Corruption (SSTABLE-5)."""
         # Fixed at construction.
         self.file: Final = file
+        self._path = file.path
         self._store = store
         self._paths = paths
         self._schema = schema
@@ -250,6 +253,14 @@ class DataFileReader:
         index = self.key_index
         return index.exact_finder() if index.is_exact else self.find_hash
 
+    def compiled_rows(self, marked: BitMap64 | None) -> "kernel.FileRows | None":
+        """Return the compiled search for rows that are not marked; None where there is none."""
+        index = self.key_index
+        starts = self._starts  # decides whether groups are uniform
+        if not index.is_exact or not self._uniform_rows or len(starts) < 1:
+            return None
+        return kernel.FileRows(index.hashes, self._uniform_rows, self._getters, marked, self.row)
+
     def find_hash(self, key: bytes, key_hash: int) -> int:
         """Return the position of a key's row, or -1, where the key's hash is known."""
         index = self._key_index
@@ -322,7 +333,13 @@ class DataFileReader:
         rows = self._uniform_rows
         n, i = divmod(position, rows) if rows else self._place_of(position)
         get = self._getters.get(n)
-        return self._getter(n)(i) if get is None else get(i)
+        if get is not None:
+            return get(i)
+        if self._is_index_open and not self._has_index_rows:
+            cached = self._cache.hit((self._path, n, False))
+            if cached is not None and cached.read_row is not None:
+                return cached.read_row(i)
+        return self._getter(n)(i)
 
     def verify(self) -> None:
         """Read the whole file and check it against all known facts; raises Corruption naming it.
@@ -504,6 +521,7 @@ class DataFileReader:
         cached = self._cached_group(n)
         if cached.read_row is None:
             cached.read_row = self._cells.bind(cached.batch)
+            self._cache.share((self._path, n, False), cached, self._getters)
         return cached.read_row
 
     def _key_getter(self, n: int) -> RowGetter:

@@ -42,6 +42,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.errors import Corruption
+from neve.kernel import is_compiled, kernel
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
@@ -417,12 +418,21 @@ Part: TypeAlias = tuple[str, int, bool]
 class CachedGroup(GatherSource):
     """One decoded group, and the function that reads its rows, once made."""
 
-    __slots__ = ("read_row",)
+    __slots__ = ("getters", "read_row")
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         # Slices of larger memory keep all of it alive.
         super().__init__(batch, batch.get_total_buffer_size())
         self.read_row: Callable[[int], Row] | None = None
+        self.getters: dict[int, Callable[[int], Row]] | None = None
+        """Where a reader of the file finds the function without asking the cache."""
+
+    def reads(self) -> int:
+        """Return how many rows were read without asking the cache, since the last call."""
+        if self.getters is None:
+            return 0
+        rows = getattr(self.read_row, "__self__", None)
+        return rows.reads() if isinstance(rows, kernel.BatchRows) else 0
 
 
 class _Loading:
@@ -435,7 +445,12 @@ class _Loading:
 
 
 class GroupCache:
-    """Decoded groups by file and number; safe for many threads."""
+    """Decoded groups by file and number; safe for many threads.
+
+    The group that was used last is dropped last. Where the compiled kernel reads rows, it counts
+    them and does not ask the cache each time: a group that is due to be dropped, and was read since
+    it was last looked at, is kept for another turn.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         # Fixed at construction.
@@ -458,6 +473,8 @@ class GroupCache:
     def hits_and_misses(self) -> tuple[int, int]:
         """How many groups were there when they were needed, and how many were not."""
         with self._lock:
+            for part, entry in list(self._entries.items()):
+                self._was_read_locked(part, entry)
             return self._hits, self._misses
 
     def find(self, path: str, group: int, *, keys_only: bool = False) -> CachedGroup | None:
@@ -469,6 +486,26 @@ class GroupCache:
                 self._entries.move_to_end(part)
             return entry
 
+    def hit(self, part: Part) -> CachedGroup | None:
+        """Return a cached group that is needed, or None; for single rows, which ask most often."""
+        with self._lock:
+            found = self._entries.get(part)
+            if found is not None:
+                self._entries.move_to_end(part)
+                self._hits += 1
+            return found
+
+    def share(
+        self, part: Part, group: CachedGroup, getters: dict[int, Callable[[int], Row]]
+    ) -> None:
+        """Let a reader keep the compiled function of a group for as long as it is cached."""
+        if not is_compiled or group.read_row is None:
+            return
+        with self._lock:
+            if self._entries.get(part) is group:
+                group.getters = getters
+                getters[part[1]] = group.read_row
+
     def load(
         self,
         path: str,
@@ -479,13 +516,11 @@ class GroupCache:
     ) -> CachedGroup:
         """Return a group, decoding it when it is not cached; raises what decoding raises."""
         part = (path, group, keys_only)
+        found = self.hit(part)
+        if found is not None:
+            return found
         loading = _Loading()
         with self._lock:
-            found = self._entries.get(part)
-            if found is not None:
-                self._entries.move_to_end(part)
-                self._hits += 1
-                return found
             self._misses += 1
             self._loading.setdefault(path, set()).add(loading)
         try:
@@ -507,7 +542,7 @@ class GroupCache:
             for loading in self._loading.get(path, ()):
                 loading.is_stale = True
             for part in [part for part in self._entries if part[0] == path]:
-                self._byte_count -= self._entries.pop(part).byte_count
+                self._dropped_locked(part, self._entries.pop(part))
 
     def clear(self) -> None:
         """Drop everything, including what is being decoded."""
@@ -515,8 +550,8 @@ class GroupCache:
             for loadings in self._loading.values():
                 for loading in loadings:
                     loading.is_stale = True
-            self._entries.clear()
-            self._byte_count = 0
+            while self._entries:
+                self._dropped_locked(*self._entries.popitem())
 
     def _end_loading_locked(self, path: str, loading: _Loading) -> None:
         loadings = self._loading[path]
@@ -529,9 +564,26 @@ class GroupCache:
             return
         before = self._entries.pop(part, None)
         if before is not None:
-            self._byte_count -= before.byte_count
+            self._dropped_locked(part, before)
         self._entries[part] = entry
         self._byte_count += entry.byte_count
+        turns = len(self._entries)
         while self._byte_count > self._bytes_max:
-            _, dropped = self._entries.popitem(last=False)
-            self._byte_count -= dropped.byte_count
+            oldest = next(iter(self._entries.items()))
+            turns -= 1
+            if turns < 0 or not self._was_read_locked(*oldest):
+                self._dropped_locked(oldest[0], self._entries.pop(oldest[0]))
+
+    def _was_read_locked(self, part: Part, entry: CachedGroup) -> bool:
+        """Count the rows that were read since the last look; they make it the last one used."""
+        reads = entry.reads()
+        self._hits += reads
+        if reads:
+            self._entries.move_to_end(part)
+        return reads > 0
+
+    def _dropped_locked(self, part: Part, entry: CachedGroup) -> None:
+        self._hits += entry.reads()
+        self._byte_count -= entry.byte_count
+        if entry.getters is not None:
+            entry.getters.pop(part[1], None)

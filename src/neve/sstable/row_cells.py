@@ -12,25 +12,39 @@ SSTABLE-27  The row is what `RowCodec.decode` returns for the same row of `RowCo
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeAlias, cast
 
 import pyarrow as pa
 
 from neve.errors import Corruption, SchemaMismatch
+from neve.kernel import is_compiled, kernel
 from neve.keys.columns import ArrowArray
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
 from neve.model.display import shown
 from neve.model.row_values import Domain, storage_type, value_reader, value_writer
-from neve.model.scalar_values import FromRaw, ToRaw, Unfit, scalar_form
+from neve.model.scalar_values import FromRaw, ToRaw, Unfit, raw_kind, scalar_form
 from neve.model.schema import Column, TableSchema
 
 Row: TypeAlias = dict[str, object]
 RowGetter: TypeAlias = Callable[[int], Row]
 _Getter: TypeAlias = Callable[[int], object]
+_Parts: TypeAlias = tuple[
+    str,
+    str,
+    int,
+    int,
+    Callable[..., object] | None,
+    pa.Buffer | None,
+    pa.Buffer | None,
+    pa.Buffer | None,
+]
 
 # How the struct module and memoryviews name the numbers that Arrow stores.
 _NUMBER_FORMATS: Final = frozenset("iqfd")
 _OFFSET_BYTES: Final = 4
+# Booleans and texts, which the compiled kernel reads to the end.
+_KERNEL_READS: Final = frozenset("?t")
 _EMPTY: Final = memoryview(b"")
 
 
@@ -54,6 +68,24 @@ class RowCells:
         Corruption for a value its type forbids.
         """
         assert len(batch.columns) == len(self._columns), "a batch of another schema"
+        if is_compiled:
+            columns = [
+                cells.parts(name, array)
+                for name, cells, array in zip(
+                    self._names, self._columns, batch.columns, strict=True
+                )
+            ]
+            try:
+                return kernel.BatchRows(batch.num_rows, columns, partial(self._row, batch)).row
+            except ValueError:
+                pass  # Arrow omitted something that it need not have
+        return self.bind_in_python(batch)
+
+    def _row(self, batch: pa.RecordBatch, i: int) -> Row:
+        return self.bind_in_python(batch)(i)
+
+    def bind_in_python(self, batch: pa.RecordBatch) -> RowGetter:
+        """Return what `bind` does, without the compiled kernel."""
         getters = [
             (name, cells.getter(array))
             for name, cells, array in zip(self._names, self._columns, batch.columns, strict=True)
@@ -103,6 +135,18 @@ class _ColumnCells:
         # Nested values go through the codec: to its bytes and back.
         self._stored: Final = storage_type(column.type)
         self._write: Final = value_writer(column.type, Domain.STORAGE) if is_nested else None
+
+    def parts(self, name: str, array: ArrowArray) -> _Parts:
+        """Return the column as the compiled kernel takes it."""
+        assert array.type == self._type, "a batch of another schema"
+        if self._write is not None:
+            return name, "o", 0, 0, self._value_getter(array), None, None, None
+        kind, width = raw_kind(self._type)
+        read = None if kind in _KERNEL_READS else self._read
+        # Those of fixed width have no content.
+        validity, cells, content = [*array.buffers(), None][:3]
+        validity = validity if array.null_count else None
+        return name, kind, width, array.offset, read, validity, cells, content
 
     def getter(self, array: ArrowArray) -> _Getter:
         """Return the function from row number to value."""

@@ -10,6 +10,8 @@ Here each column is filled once, batch after batch:
     view of up to 12 bytes   ┌ length i32 │ the value                           ┐
     view of more             ┌ length i32 │ 0 u32 │ number of the batch │ offset ┐
 
+The compiled kernel copies each value once, to the place that the caller wants it at.
+
 SSTABLE-30  The rows are those of `RecordBatch.take`, in the order of the places.
 """
 
@@ -21,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from neve.kernel import is_compiled, kernel
 from neve.model.arrow_buffers import flag_array, position_array
 from neve.model.schema_view import ArrowArray
 
@@ -112,6 +115,20 @@ class Gather:
             self._parts = []
         return self._tables[0] if len(self._tables) == 1 else pa.concat_tables(self._tables)
 
+    def result_by(self, places: Places) -> tuple[pa.Table, Places]:
+        """Return the rows, and the place of each: ascending where the kernel can do that.
+
+        `places` are those of the rows in the order in which they were added, none of them twice.
+        """
+        if is_compiled and not self._tables and all(map(_is_in_buffers, self._schema.types)):
+            order = np.argsort(places)
+            targets = np.empty(len(order), np.int64)
+            targets[order] = np.arange(len(order))
+            columns = [_compiled_column(self._parts, field, targets) for field in self._schema]
+            if all(column is not None for column in columns):
+                return pa.table(columns, schema=self._schema), places[order]
+        return self.result(), places
+
 
 def gathered(parts: Sequence[Part], schema: pa.Schema) -> pa.Table:
     """Return the rows of all parts with the columns of a schema, in their order."""
@@ -121,6 +138,37 @@ def gathered(parts: Sequence[Part], schema: pa.Schema) -> pa.Table:
             schema,
         )
     return pa.table([_gathered_column(parts, field) for field in schema], schema=schema)
+
+
+def _is_in_buffers(kind: pa.DataType) -> bool:
+    """Whether the kernel can take values: of a width in bytes, texts and binaries."""
+    stored = kind.storage_type if isinstance(kind, pa.UuidType) else kind
+    return _width(stored) > 0 or stored in _VIEWS
+
+
+def _compiled_column(
+    parts: Sequence[Part], field: "pa.Field[Any]", targets: Places
+) -> "ArrowArray | None":
+    """Return the values of a column by their targets; None when one array cannot hold them."""
+    wanted = field.type
+    kind: pa.DataType = wanted.storage_type if isinstance(wanted, pa.UuidType) else wanted
+    width = _width(kind)
+    taken = []
+    for source, places in parts:
+        column = source.column(field.name, width)
+        texts = None if width else column.content
+        taken.append((column.cells, texts, column.bits, column.first, places))
+    made = kernel.gather(width, taken, targets)
+    if made is None:
+        return None
+    cells, content, bits = made
+    buffers = [None if bits is None else pa.py_buffer(bits), pa.py_buffer(cells)]
+    if content is not None:
+        buffers.append(pa.py_buffer(content))
+    values: ArrowArray = pa.Array.from_buffers(kind, len(targets), buffers)
+    if not isinstance(wanted, pa.UuidType):
+        return values
+    return pa.ExtensionArray.from_storage(wanted, values)
 
 
 def _gathered_column(

@@ -74,8 +74,8 @@ class LocalAppendFile:
         """Write the pieces, in order, at the end; a failure poisons the file."""
         position = self.position
         expected = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-        self.position = position + expected
-        if self.position > self._reserve_at:
+        self.position = end = position + expected
+        if end > self._reserve_at:
             self._reserve()
         try:
             written = self._write(self._handle, pieces, position)

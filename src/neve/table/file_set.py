@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from neve.kernel import is_compiled
 from neve.keys.columns import KeyArray
 from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
@@ -104,6 +105,15 @@ class FileProbe:
 
 
 def _row_finder(reader: DataFileReader, marked: BitMap64 | None) -> FindRow:
+    if is_compiled:
+        compiled = reader.compiled_rows(marked)
+        if compiled is not None:
+            return compiled.find_row
+    return row_finder_in_python(reader, marked)
+
+
+def row_finder_in_python(reader: DataFileReader, marked: BitMap64 | None) -> FindRow:
+    """Return the function that finds the live row of a key and its word in a file, or None."""
     find, row = reader.finder(), reader.row
 
     def find_row(key: bytes, key_hash: int) -> dict[str, object] | None:

@@ -278,7 +278,7 @@ class TableView:
                 rows = probe.reader.take(positions, mapping.source_names(search.names))
                 search.add(mapping.table(rows, search.names), places[hits])
         if found:
-            search.add(together.result(), np.concatenate(found))
+            search.add(*together.result_by(np.concatenate(found)))
 
     def _row_of_batch(self, memtable: Memtable, found: BatchRow) -> Row:
         batch = found.batch

@@ -9,6 +9,7 @@ from typing import Final
 
 from neve.errors import LimitExceeded
 from neve.storage.object_store import AppendFile
+from neve.wal.put_records import put_record
 from neve.wal.record_format import (
     BLOCK_BYTES,
     HEADER,
@@ -99,6 +100,26 @@ class SegmentWriter:
         self._block_offset += RECYCLABLE_HEADER_BYTES + length
         crc = self._extend(self._full_seed, payload)
         return _PACK_RECYCLABLE(crc, length, _RECYCLABLE_FULL, self._log_number_u32) + payload
+
+    def put_record(
+        self, row: tuple[bytes, bytes, int], sequence: int, durable_through: int, nonce: int
+    ) -> bytes | None:
+        """Return the next record, which puts one row, for the caller to append.
+
+        None when it does not fit its block, or is not one of `neve.wal.put_records`.
+        """
+        record = put_record(
+            row,
+            sequence,
+            durable_through,
+            nonce,
+            self._full_seed,
+            self._log_number_u32,
+            _RECYCLABLE_ROOM - self._block_offset,
+        )
+        if record is not None:
+            self._block_offset += len(record)
+        return record
 
     def take_back(self) -> None:
         """Forget an append that ended before its first byte was written."""

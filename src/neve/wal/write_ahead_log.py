@@ -90,7 +90,6 @@ from neve.wal.batch_codec import (
 )
 from neve.wal.durability import MarkWriter
 from neve.wal.log_options import LogOptions, LogPlace, LogTools, SyncPolicy
-from neve.wal.put_records import framed_put
 from neve.wal.record_format import Dialect
 from neve.wal.replay import ClosedLog, LogFile, LogStretch, stretches_of
 from neve.wal.segment_writer import SegmentWriter
@@ -247,8 +246,7 @@ class WriteAheadLog:
         if self._unusable is not None or nonce is None or not is_next or is_noted:
             return 0
         try:
-            payload = framed_put(row, sequence, self._durable_through, nonce)
-            record = None if payload is None else active.whole_record(payload)
+            record = active.put_record(row, sequence, self._durable_through, nonce)
             if record is None:
                 return 0
             self._next_sequence = sequence + 1

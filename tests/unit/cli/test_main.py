@@ -23,6 +23,7 @@ from neve.errors import (
     NotFound,
     Unavailable,
 )
+from neve.kernel import is_compiled
 
 
 @pytest.mark.parametrize(
@@ -197,6 +198,9 @@ def test_the_version_is_the_packages() -> None:
 
     assert result.exit_code == 0
     assert result.stdout.startswith("neve 0.")
+    assert result.stdout.endswith(
+        f" ({'with' if is_compiled else 'without'} the compiled kernel)\n"
+    )
 
 
 def test_every_command_in_the_tables_can_be_loaded() -> None:

@@ -412,7 +412,7 @@ def test_many_headers_of_other_schemas_do_not_pile_up() -> None:
         other = evolved(ID, column(2 + at, "x", pa.int32()))
         rows.decode(other.encode({"id": 1, "x": 2}))
 
-    assert len(rows._readers) <= 32
+    assert len(rows._readers._readers) <= 32
 
 
 def test_a_batch_and_its_rows_have_the_same_bytes() -> None:

@@ -35,7 +35,7 @@ SMALL_LINES = 60
 # many batches at once.
 # SQL on Spark: the text of changes that engines share; attached lakes, the catalog, statements and
 # changes.
-MODULES_MAX = 322
+MODULES_MAX = 323
 DRAWER_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "data", "core"}
 GENERATED = re.compile(r"_pb2\.pyi?$")
 # Where a library of others may be imported: everything else asks these packages.

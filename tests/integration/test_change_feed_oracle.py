@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -78,14 +79,15 @@ class Worker:
             done += 1
         return True
 
-    def kill(self) -> None:
-        """End it at once; what it had said before counts."""
-        os.kill(self.pid, signal.SIGKILL)
+    def kill(self) -> bool:
+        """End it at once; what it had said before counts. False when it had ended by itself."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         while True:
             kind, number = self._hear()
             if kind == "gone":
                 assert int(number) in (-signal.SIGKILL, 0)
-                return
+                return int(number) != 0
             assert kind == "done", f"{self.role}: {kind} {number}"
             self.last = int(number)
 
@@ -122,11 +124,9 @@ def live_through(life: int, live: Worker, beside: Worker) -> int:
     beside.begin(life)
     kills = 0
     if live.work(random.randrange(count)):
-        live.kill()
-        kills += 1
+        kills += live.kill()
     if random.random() < 0.4 and beside.work(random.randrange(3)):
-        beside.kill()
-        kills += 1
+        kills += beside.kill()
         beside.begin(life)
     for chunk in chunks:
         if chunk.way in ALONE:

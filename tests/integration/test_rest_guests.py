@@ -171,6 +171,18 @@ def test_a_foreign_table_is_registered_for_reading(tmp_path: Path) -> None:
                 mine.register("shop.other", str(tmp_path / "nothing.json"))
 
 
+def test_a_file_that_is_no_metadata_is_not_quoted(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    for content in ("root:x:0:0", '{"format-version": 2, "password": "root:x"}'):
+        secret.write_text(content)
+        with neve.open(tmp_path / "lake") as lake:
+            with pytest.raises(neve.InvalidArgument, match="no metadata") as caught:
+                lake.register("shop.orders", f"file://{secret}")
+            assert "root:x" not in str(caught.value)
+            with pytest.raises(neve.NotFound, match=r"lake\.guests\.names"):
+                lake.guests.load("shop.orders")
+
+
 def test_a_guest_is_adopted_as_a_table_with_a_key(world: Served) -> None:
     lake, _, server = world
     catalog = RestCatalog("lake", uri=server.url)

@@ -183,6 +183,12 @@ def test_the_configuration_lists_what_the_server_can_do(world: Served) -> None:
         ("POST", "/v1/namespaces", b'{"namespace": ["a\\u0000b"]}'),
         ("POST", "/v1/namespaces", b'{"namespace": ["a"], "properties": {"a": 1}}'),
         ("POST", "/v1/namespaces", b"[" * 100_000),
+        ("POST", "/v1/namespaces", b'{"namespace": [".."]}'),
+        (
+            "POST",
+            "/v1/namespaces/shop/tables",
+            b'{"name": "..", "schema": {"type": "struct", "schema-id": 0, "fields": []}}',
+        ),
         ("POST", "/v1/namespaces/shop/tables", b"{}"),
         ("POST", "/v1/namespaces/shop/tables", b'{"name": "t", "schema": {"type": "struct"}}'),
         ("POST", "/v1/namespaces/shop/tables", b'{"name": "t", "schema": 3}'),

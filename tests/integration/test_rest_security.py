@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -21,6 +22,8 @@ from pyiceberg.catalog.rest import RestCatalog
 import neve
 from neve.catalog.running_server import RunningServer
 from neve.observability.prometheus import PrometheusRecorder
+from neve.server.http_app import CatalogApp, ServerLimits
+from neve.server.http_server import LakeServer
 from tests.integration.rest_requests import Client, make_orders, orders, served
 
 WRITER = "writer-0123456789abcdef"
@@ -247,6 +250,66 @@ def test_large_and_slow_bodies_are_refused(tmp_path: Path) -> None:
         assert lake.list_namespaces() == []
 
 
+@contextmanager
+def bounded(folder: Path, limits: ServerLimits) -> Iterator[tuple[str, int]]:
+    with (
+        neve.open(folder) as lake,
+        LakeServer(
+            CatalogApp(lake, limits=limits), host="127.0.0.1", port=0, tls=None, has_tokens=False
+        ) as server,
+    ):
+        yield "127.0.0.1", server.port
+
+
+def test_a_client_that_sends_no_head_is_sent_away(tmp_path: Path) -> None:
+    whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    limits = ServerLimits(head_seconds=0.3)
+    with bounded(tmp_path / "lake", limits) as address:
+        for sent in (b"", whole[:-2], whole + whole[:-2]):
+            with socket.create_connection(address, timeout=30) as slow:
+                slow.sendall(sent)
+                received = b""
+                while piece := slow.recv(1_000):
+                    received += piece
+                assert received.count(b" 200 ") == sent.count(b"\r\n\r\n")
+        # After an answer before the whole body came, the rest has as long.
+        with socket.create_connection(address, timeout=30) as slow:
+            slow.sendall(b"POST /no HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+            while slow.recv(1_000):
+                pass
+
+
+def test_a_large_head_is_refused(tmp_path: Path) -> None:
+    start = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+    with bounded(tmp_path / "lake", ServerLimits(head_bytes=2_000)) as address:
+        large = (
+            start + b"X: " + b"y" * 3_000,
+            start + b"".join(b"X-%d: y\r\n" % number for number in range(400)) + b"\r\n",
+            b"GET /" + b"a" * 3_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        )
+        for head in large:
+            with socket.create_connection(address, timeout=30) as sender:
+                sender.sendall(head)
+                assert b" 431 " in sender.recv(1_000).split(b"\r\n")[0]
+        with socket.create_connection(address, timeout=30) as sender:
+            sender.sendall(start + b"X: " + b"y" * 1_000 + b"\r\n\r\n")
+            assert b" 200 " in sender.recv(1_000).split(b"\r\n")[0]
+
+
+def test_connections_are_bounded(tmp_path: Path) -> None:
+    limits = ServerLimits(head_seconds=0.3, connections=2)
+    with bounded(tmp_path / "lake", limits) as address, ExitStack() as held:
+        for _ in range(8):
+            opened = held.enter_context(socket.create_connection(address, timeout=30))
+        with suppress(ConnectionResetError):
+            assert opened.recv(100) == b""
+        while True:  # until those that sent nothing are gone
+            with suppress(OSError), socket.create_connection(address, timeout=30) as later:
+                later.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                if b" 200 " in later.recv(1_000):
+                    break
+
+
 def test_too_many_calls_at_once_are_refused(tmp_path: Path) -> None:
     with served(tmp_path / "lake", concurrency=1, body_seconds=60.0) as (_, client, server):
         address = server.url.removeprefix("http://").split(":")
@@ -304,6 +367,20 @@ def test_https_is_spoken_with_a_certificate(tmp_path: Path) -> None:
         connection.request("GET", "/healthz")
         assert connection.getresponse().read() == b"ok\n"
         connection.close()
+
+
+def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    text = tmp_path / "text.pem"
+    text.write_text("not a certificate")
+    missing = tmp_path / "missing.pem"
+    with neve.open(tmp_path / "lake") as lake:
+        for pair, what in (
+            ((missing, text), "missing.pem"),
+            ((text, missing), "missing.pem"),
+            ((text, text), "text.pem"),
+        ):
+            with pytest.raises(neve.InvalidArgument, match=what):
+                lake.serve(tls=(str(pair[0]), str(pair[1])))
 
 
 def test_a_call_under_way_is_finished_before_the_server_stops(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class CatalogState:
         if name not in self.guests:
             raise NotFound(
                 f"there is no guest table {name!a}",
-                hint=similar_name_hint(name, self.guests) or "`list_guests` lists them",
+                hint=similar_name_hint(name, self.guests) or "`lake.guests.names()` lists them",
             )
 
     def name_of(self, table_id: str) -> str | None:
@@ -250,7 +250,7 @@ class CatalogState:
         if str(name) in self.guests:
             raise AlreadyExists(
                 f"the guest table {str(name)!a} already exists",
-                hint="Drop it with drop_guest, adopt it, or choose another name",
+                hint="Drop it with `lake.guests.drop`, adopt it, or choose another name",
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:

@@ -101,7 +101,7 @@ def check_requirements(document: bytes | None, requirements: Sequence[Json]) -> 
 
 def check_document(document: bytes) -> JsonObject:
     """Return a document of any writer, after checking that it is one; raises InvalidArgument."""
-    with _refusals():
+    with _refusals("the file is no metadata of an Iceberg table", "Check the location"):
         _read(document)
         members: JsonObject = json.loads(document)
         return members
@@ -183,8 +183,11 @@ def _dumped(metadata: Any, base: bytes | None = None) -> bytes:  # noqa: ANN401 
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn what PyIceberg raises for a request into neve's errors."""
+def _refusals(
+    what: str = "the request is not valid",
+    hint: str = "Compare it with Iceberg's REST specification",
+) -> Iterator[None]:
+    """Turn what PyIceberg raises for a request or a file into neve's errors."""
     failed = _load("pyiceberg.exceptions").CommitFailedException
     try:
         yield
@@ -193,21 +196,25 @@ def _refusals() -> Iterator[None]:
     except (InvalidArgument, SchemaMismatch):
         raise
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-        raise InvalidArgument(
-            f"the request is not valid: {_first_line(error)}",
-            hint="Compare it with Iceberg's REST specification",
-        ) from error
+        raise InvalidArgument(f"{what}: {_reason(error)}", hint=hint) from error
     except Exception as error:
         if not type(error).__module__.startswith("pyiceberg."):
             raise
-        raise InvalidArgument(
-            f"the request is not valid: {_first_line(error)}",
-            hint="Compare it with Iceberg's REST specification",
-        ) from error
+        raise InvalidArgument(f"{what}: {_reason(error)}", hint=hint) from error
 
 
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def _reason(error: Exception) -> str:
+    """Return what is wrong, in one line; Pydantic's own text quotes what it read."""
+    text = str(error)
+    invalid = _load("pydantic").ValidationError
+    origin = next((each for each in (error, error.__cause__) if isinstance(each, invalid)), None)
+    if origin is not None:
+        found = origin.errors(include_url=False, include_context=False, include_input=False)
+        text = "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" if each["loc"] else each["msg"]
+            for each in found
+        )
+    return " ".join(text.split())[:300]
 
 
 @lru_cache(maxsize=32)

@@ -70,9 +70,16 @@ class ServerLimits:
     """How long a client may take to send a body."""
     concurrency: int = 64
     """Calls at once; more are refused with 503."""
+    head_bytes: int = 64 << 10
+    """Of the first line and the headers."""
+    head_seconds: float = 10.0
+    """How long a client may take to send them, counted from the connection or the first byte."""
+    connections: int = 1_000
+    """Open at once, and never more than half of the files that the process may open."""
 
     def __post_init__(self) -> None:
-        if self.body_bytes < 1 or self.concurrency < 1 or self.body_seconds <= 0:
+        sizes = self.body_bytes, self.concurrency, self.head_bytes, self.connections
+        if min(sizes) < 1 or min(self.body_seconds, self.head_seconds) <= 0:
             raise InvalidArgument(
                 "a limit of the server is not positive", hint="Use numbers of at least 1"
             )
@@ -107,7 +114,7 @@ class CatalogApp:
         self._catalog = LakeCatalog(lake, client_config=client_config)
         self._clock = self._catalog.inside.clock
         self._tokens = tokens
-        self._limits = limits or ServerLimits()
+        self.limits: Final = limits or ServerLimits()
         self.recorder = recorder or PrometheusRecorder()
         self._under_way = 0  # changed by the event loop only
         self.recorder.watch(lambda: [(SERVER_UNDER_WAY, self._under_way, {})])
@@ -159,7 +166,7 @@ class CatalogApp:
             _check_lake(caller)
             return caller, None, Answer(body=self.recorder.text().encode(), media_type=_PLAIN)
         route, params = _find(request.method, segments)
-        if self._under_way >= self._limits.concurrency:
+        if self._under_way >= self.limits.concurrency:
             self.recorder.add(SERVER_REFUSED, 1)
             raise RequestRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE, UNAVAILABLE, "too many requests are under way"
@@ -191,7 +198,7 @@ class CatalogApp:
         return found
 
     async def _body(self, request: Request) -> bytes:
-        limit = self._limits.body_bytes
+        limit = self.limits.body_bytes
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:20]) > limit:
             raise _too_large(limit)
@@ -207,7 +214,7 @@ class CatalogApp:
             return b"".join(pieces)
 
         try:
-            body = await asyncio.wait_for(read(), self._limits.body_seconds)
+            body = await asyncio.wait_for(read(), self.limits.body_seconds)
         except TimeoutError as error:
             raise RequestRefused(
                 HTTPStatus.REQUEST_TIMEOUT, BAD_REQUEST, "the body did not arrive in time"

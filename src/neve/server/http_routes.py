@@ -52,9 +52,7 @@ class Call:
     @property
     def table(self) -> TableRef:
         """The table in the path."""
-        if not self.params["table"]:
-            raise bad_request("a table has a name")
-        return TableRef(self.namespace, self.params["table"])
+        return TableRef.of_name(self.namespace, self.params["table"])
 
     def document(self) -> JsonObject:
         """Return the body, a JSON object; raises RequestRefused."""

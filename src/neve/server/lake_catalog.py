@@ -206,7 +206,7 @@ class LakeCatalog:
 
     def create_table(self, namespace: Namespace, request: Mapping[str, Json]) -> bytes:
         """Create a table, or only prepare one for a later commit; return the reply."""
-        ref = TableRef(namespace, _text(request, "name"))
+        ref = TableRef.of_name(namespace, request.get("name"))
         inherited = self.namespace_properties(namespace)
         properties = texts_of(request.get("properties"), what="properties")
         self._refuse_taken(ref)
@@ -234,7 +234,7 @@ class LakeCatalog:
         may_read: Callable[[str], bool] = _everything,
     ) -> ServedTable:
         """Add a table under a name, by metadata in the lake of namespaces that may be read."""
-        ref = TableRef(namespace, _text(request, "name"))
+        ref = TableRef.of_name(namespace, request.get("name"))
         location = _text(request, "metadata-location")
         self.namespace_properties(namespace)
         path = self.lake.guests.path_of(location)

@@ -16,6 +16,8 @@ from neve.server.error_model import bad_request
 
 SEPARATOR: Final = "\x1f"
 
+_STEPS: Final = frozenset({".", ".."})  # clients and proxies take them for steps of a path
+
 _ESCAPED: Final = re.compile(r"%(2E|2F|25)")
 _CHARACTERS: Final = {"2E": ".", "2F": "/", "25": "%"}
 
@@ -49,6 +51,8 @@ class Namespace:
             raise bad_request("a namespace is a list of at least one level")
         if not all(isinstance(each, str) and each for each in levels):
             raise bad_request("each level of a namespace is text that is not empty")
+        if not _STEPS.isdisjoint(levels):
+            raise bad_request("no level of a namespace is . or ..")
         return cls(tuple(levels))
 
     @classmethod
@@ -74,10 +78,15 @@ class TableRef:
         """Read an identifier in a body; raises RequestRefused."""
         if not isinstance(identifier, dict):
             raise bad_request("an identifier has a namespace and a name")
-        name = identifier.get("name")
-        if not isinstance(name, str) or not name:
-            raise bad_request("an identifier has a name that is text")
-        return cls(Namespace.of_levels(identifier.get("namespace")), name)
+        namespace = Namespace.of_levels(identifier.get("namespace"))
+        return cls.of_name(namespace, identifier.get("name"))
+
+    @classmethod
+    def of_name(cls, namespace: Namespace, name: object) -> "TableRef":
+        """Read the name of a table in a namespace; raises RequestRefused."""
+        if not isinstance(name, str) or not name or name in _STEPS:
+            raise bad_request("a table has a name, which is text and neither . nor ..")
+        return cls(namespace, name)
 
     @classmethod
     def of_dotted(cls, name: str) -> "TableRef":

@@ -26,7 +26,15 @@ def test_names_are_written_with_dots() -> None:
     assert part_of("%2E") == "%252E"
 
 
-@pytest.mark.parametrize("levels", [[], "shop", [""], [1], None, {"a": 1}])
+@pytest.mark.parametrize("levels", [[], "shop", [""], [1], None, {"a": 1}, ["."], ["a", ".."]])
 def test_what_is_not_a_namespace_is_refused(levels: object) -> None:
     with pytest.raises(RequestRefused):
         Namespace.of_levels(levels)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", None, 1])
+def test_what_is_not_a_table_is_refused(name: object) -> None:
+    with pytest.raises(RequestRefused):
+        TableRef.of_name(Namespace(("shop",)), name)
+    with pytest.raises(RequestRefused):
+        TableRef.of_body({"namespace": ["shop"], "name": name})

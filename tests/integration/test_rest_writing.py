@@ -80,6 +80,26 @@ def test_a_key_twice_in_one_commit_is_refused_with_the_key(world: Served) -> Non
     assert (cities(table), table.version) == before
 
 
+def test_rows_with_refused_keys_leave_the_columns_as_they_are(world: Served) -> None:
+    lake, _, server = world
+    table = make_orders(lake)
+    before = table.version
+
+    def evolve_and_append(rows: pa.Table) -> None:
+        with catalog_of(server).load_table("shop.orders").transaction() as tx:
+            with tx.update_schema() as change:
+                change.add_column("note", StringType())
+            tx.append(rows.append_column("note", pa.array(["n"] * rows.num_rows)))
+
+    with pytest.raises(BadRequestError, match="several rows of one key"):
+        evolve_and_append(pa.concat_tables([orders({70: "a"}), orders({70: "b"})]))
+    table.refresh()
+    names = [column.name for column in table.schema.columns]
+    assert (table.version, names) == (before, ["id", "city", "amount"])
+    evolve_and_append(orders({70: "a"}))
+    assert table.refresh().get(70) == {"id": 70, "city": "a", "amount": 1.0, "note": "n"}
+
+
 def test_a_table_may_refuse_appends_of_keys_that_it_has(world: Served) -> None:
     lake, _, server = world
     table = make_orders(lake, properties={"format-version": "2", "neve.append": "refuse"})

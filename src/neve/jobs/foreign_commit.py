@@ -43,6 +43,7 @@ from neve.errors import (
     LimitExceeded,
     NeveError,
     NotFound,
+    SchemaMismatch,
 )
 from neve.jobs.commit import BulkCommitter, BulkRun
 from neve.jobs.foreign_files import (
@@ -155,18 +156,40 @@ class ForeignCommit:
         self, snapshots: Sequence[ForeignSnapshot], *, base_version: int
     ) -> "PreparedCommit":
         """Write the files of a commit, which nothing refers to yet; raises as `commit` does."""
+        run = self._begin(base_version)
+        with self._committer.working(run) as base:
+            work = self._work(base, snapshots)
+        is_exact = any(each.removed or each.deletes_added for each in snapshots)
+        return PreparedCommit(run=run, work=work, is_exact=is_exact)
+
+    def check_keys(self, snapshots: Sequence[ForeignSnapshot], *, base_version: int) -> None:
+        """Refuse keys that no definition of the table would take, before it is changed.
+
+        What cannot be read under the definition that the table has now is left to `commit`.
+        """
+        run = self._begin(base_version)
+        with self._committer.working(run) as base:
+            reading = _Reading(base, self._locate, self._staged)
+            comparison = _Comparison(base, self._appends)
+            try:
+                for snapshot in snapshots:
+                    reading.take(snapshot)
+                keys, gone = reading.keys(), reading.gone()
+            except (InvalidArgument, SchemaMismatch, pa.ArrowException, LookupError, ValueError):
+                keys = None
+            if keys is not None:
+                comparison.check(keys, gone)
+        self._committer.give_up(run)
+
+    def _begin(self, base_version: int) -> BulkRun:
         try:
-            run = self._committer.begin(self._identity, base=base_version)
+            return self._committer.begin(self._identity, base=base_version)
         except NotFound as error:
             raise Conflict(
                 f"version {base_version} is not kept any more",
                 path=self._parts.paths.root,
                 hint="Load the table again and repeat the commit",
             ) from error
-        with self._committer.working(run) as base:
-            work = self._work(base, snapshots)
-        is_exact = any(each.removed or each.deletes_added for each in snapshots)
-        return PreparedCommit(run=run, work=work, is_exact=is_exact)
 
     def commit_prepared(self, prepared: "PreparedCommit") -> BulkOutcome:
         """Commit what was prepared; raises Conflict when the table moved meanwhile."""
@@ -248,6 +271,17 @@ class _Reading:
             for batch in batches_of(table, self._path.context.codec)
         ]
         return pa.Table.from_batches(batches, schema=schema)
+
+    def keys(self) -> KeyArray | None:
+        """Return the keys of the rows to write, ascending; None without rows."""
+        schema = self._base.schema
+        names = [column.name for column in schema.key_columns]
+        batches = [
+            key_batch(typed_columns(each.live(), names, schema), self._base.context)
+            for each in self._added.values()
+        ]
+        keyed = sorted_by_key([(each, self._path.encode_keys(each)) for each in batches])
+        return None if keyed is None else keyed[1]
 
     def gone(self) -> KeyArray:
         """Return the keys of the table's rows that the client removed, each once, ascending."""
@@ -400,17 +434,8 @@ class _Comparison:
             task.delete(gone)
             return
         batch, keys = keyed
-        if self._order is None and len(keys) > 1:
-            repeats = same_keys(keys.slice(0, len(keys) - 1), keys.slice(1))
-            if repeats.any():
-                again = np.append(repeats, np.False_)
-                error = duplicate_keys(keys.filter(pa.array(again)), self._base.context.encoder)
-                error.hint = "Write one row for each key"
-                raise error
+        replaced = self.check(keys, gone)
         self._path.check_partition(batch)
-        replaced = _is_in(keys, gone)
-        if self._appends is AppendRule.REFUSE:
-            self._refuse_existing(keys.filter(pa.array(~replaced)))
         same = self._unchanged(batch, keys, replaced)
         if same.any():
             kept = keys.filter(pa.array(same))
@@ -419,6 +444,20 @@ class _Comparison:
             batch, keys = batch.filter(pa.array(~same)), keys.filter(pa.array(~same))
             replaced = replaced[~same]
         self._apply(task, batch, keys, replaced, gone)
+
+    def check(self, keys: KeyArray, gone: KeyArray) -> Flags:
+        """Refuse keys that occur twice, or may not exist; return which the client removed."""
+        if self._order is None and len(keys) > 1:
+            repeats = same_keys(keys.slice(0, len(keys) - 1), keys.slice(1))
+            if repeats.any():
+                again = np.append(repeats, np.False_)
+                error = duplicate_keys(keys.filter(pa.array(again)), self._base.context.encoder)
+                error.hint = "Write one row for each key"
+                raise error
+        replaced = _is_in(keys, gone)
+        if self._appends is AppendRule.REFUSE:
+            self._refuse_existing(keys.filter(pa.array(~replaced)))
+        return replaced
 
     def _refuse_existing(self, keys: KeyArray) -> None:
         found, places = self._base.view.get_many(keys, 0, columns=self._base.context.encoder.names)

@@ -6,8 +6,9 @@
 4. Change the definition, if asked, as `evolve` does; then commit the rows (`ForeignCommit`).
 5. Delete the client's files, and return the table. Its snapshot is neve's, not the client's.
 
-A request that changes both the definition and rows makes two Versions. If the rows are refused, the
-definition stays changed.
+A request that changes both the definition and rows makes two Versions. Its keys are checked before
+the first. Rows that are refused for another reason leave the definition changed: whether they fit
+shows only under the new one.
 """
 
 import json
@@ -187,6 +188,8 @@ class TableCommits:
             served = self._now(table)
             base, left_over = _base_of(table, json.loads(served.document), requirements)
             check_requirements(served.document, left_over)
+            if rows is not None and asked.definition:
+                rows.commit.check_keys([each.changes for each in rows.snapshots], base_version=base)
             if self._change_definition(table, json.loads(served.document), asked):
                 requirements = [each for each in requirements if _is_of_rows(each)]
                 asked.definition = []

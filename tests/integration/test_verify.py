@@ -193,6 +193,19 @@ def test_files_that_nothing_reaches_are_counted_and_are_not_an_error(
     assert report.checked["leftover bytes"] == len(b"left behind")
 
 
+def test_files_that_others_left_beside_those_of_the_table_are_said_to_be_unseen(
+    folder: Path, table: neve.Table
+) -> None:
+    place = _one(folder, "data/*.parquet")
+    place.with_name("mine.parquet").write_bytes(b"not neve's")
+    place.with_name("yours.csv").write_bytes(b"not neve's")
+
+    report = table.verify()
+
+    assert report.is_sound
+    assert report.unseen == ("2 files that neve did not name, such as data/mine.parquet",)
+
+
 def test_a_table_that_was_never_published_is_said_to_be_unseen(tmp_path: Path) -> None:
     with neve.open(tmp_path) as lake:
         lake.create_table("a.t", schema=_SCHEMA, primary_key=["id"])

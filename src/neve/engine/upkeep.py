@@ -25,7 +25,7 @@ ENGINE-U4  A directory is removed only when no file will be made in it again: an
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -65,6 +65,8 @@ _NAMES: Final = {
     "deletes": re.compile(r"[0-9a-f]{32}\.puffin"),
     "index": re.compile(r"[0-9a-f]{32}\.index"),
 }
+_FURTHER: Final = re.compile(r"[0-9a-f]{32}(-[0-9]+|\.remembered)\.parquet")
+"""Deletes by position, which publishing makes, and remembered ones: not swept by their names."""
 _EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _RUN: Final = re.compile(r"[0-9a-f]{16}")
 _SAFE_AGE_MS: Final = 24 * 60 * 60 * 1_000
@@ -289,16 +291,25 @@ class Upkeep:
             info.path.removeprefix(root) for info in self._parts.objects.list(f"{root}{prefix}")
         ]
 
+    def foreign_files(self) -> list[str]:
+        """Return the files beside the table's whose names neve does not give (ENGINE-U2)."""
+        return [
+            path
+            for path, _, is_own in self._found()
+            if not is_own and not _FURTHER.fullmatch(split_path(path)[1])
+        ]
+
     def _listed(self) -> dict[str, int]:
         """Sizes of all files with names that neve gives (ENGINE-U2), by relative path."""
+        return {path: size for path, size, is_own in self._found() if is_own}
+
+    def _found(self) -> Iterator[tuple[str, int, bool]]:
+        """Yield the files of data, index and deletes: path, size, and whether neve named it."""
         root = f"{self._parts.paths.root}/"
-        sizes = {}
         for folder, pattern in _NAMES.items():
             for info in self._parts.objects.list(f"{root}{folder}/"):
                 _, name = split_path(info.path)
-                if pattern.fullmatch(name):
-                    sizes[info.path.removeprefix(root)] = info.size
-        return sizes
+                yield info.path.removeprefix(root), info.size, bool(pattern.fullmatch(name))
 
     def _orphans(self, sizes: Iterable[str], session: Session | None = None) -> list[str]:
         """Find unreachable files among those already listed (ENGINE-U1)."""

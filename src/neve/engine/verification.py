@@ -302,9 +302,16 @@ def check_readers_and_jobs(table: VerifiedTable) -> Findings:
 
 def check_leftovers(table: VerifiedTable) -> Findings:
     """Count files that no Version and no announced work reaches; they are not an error."""
-    found = Upkeep(table.parts).leftovers()
+    upkeep = Upkeep(table.parts)
+    found, foreign = upkeep.leftovers(), upkeep.foreign_files()
+    unseen = (
+        f"{counted(len(foreign), 'file')} that neve did not name, such as {min(foreign)}"
+        if foreign
+        else None
+    )
     return Findings(
-        checked={"leftover files": found.file_count, "leftover bytes": found.byte_count}
+        checked={"leftover files": found.file_count, "leftover bytes": found.byte_count},
+        unseen=() if unseen is None else (unseen,),
     )
 
 

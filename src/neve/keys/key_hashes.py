@@ -19,11 +19,12 @@ How `of` hashes a column without a loop over rows:
 """
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import mmh3
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from neve.keys.arrays import key_spans
 from neve.keys.columns import KeyArray
@@ -86,6 +87,8 @@ class KeyHashes:
 def exact_hashes(keys: KeyArray, *, width: int) -> Hashes:
     """Return keys of a fixed width of at most eight bytes as numbers of the same order."""
     assert width <= HASH_BYTES, "a hash holds eight bytes"
+    if not pa.types.is_fixed_size_binary(keys.type):
+        keys = cast("KeyArray", keys.cast(pa.binary(width)))
     lines = fixed_bytes(keys, width=width)
     if width < HASH_BYTES:
         padded = np.zeros((len(keys), HASH_BYTES), np.uint8)

@@ -65,6 +65,8 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> ArrowArray:
 
 def fixed_bytes(array: ArrowArray, *, width: int) -> npt.NDArray[np.uint8]:
     """Values of a fixed-width column as a matrix of bytes; anything in place of NULL."""
+    # Of a column of any width this would be its offsets.
+    assert array.type.bit_width == 8 * width, f"{array.type} does not have {width} bytes"
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
         return np.zeros((len(array), width), dtype=np.uint8)

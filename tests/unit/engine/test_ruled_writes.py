@@ -483,6 +483,23 @@ def test_what_a_job_committed_is_compared_at_the_flush(
     }
 
 
+def test_deletes_beside_a_job_are_compared_with_the_rows_of_their_own_keys(
+    lake: neve.Lake, table: neve.Table
+) -> None:
+    keys = range(1, 40)
+    table.upsert([{"id": key, "lsn": 10, "v": "old"} for key in keys])
+    table.put({"id": 0, "lsn": 1_000, "v": "newest"})
+    table.flush()
+    table.apply([{"op": "d", "id": key, "lsn": 20} for key in keys])
+    with lake.bulk("a.b") as job:
+        job.upsert([{"id": 100, "lsn": 1, "v": "a job's"}])
+
+    table.refresh()
+    table.flush()
+
+    assert sorted(row["id"] for row in table.scan().to_pylist()) == [0, 100]
+
+
 def test_a_row_that_a_job_deletes_by_key_does_not_come_back(
     lake: neve.Lake, table: neve.Table
 ) -> None:

@@ -94,6 +94,9 @@ def test_a_column_of_short_keys_has_the_words_of_its_keys(width: int) -> None:
     assert hashes.of(array).tolist() == [hashes.one(key) for key in keys]
     assert hashes.of(array.slice(3, 5)).tolist() == [hashes.one(key) for key in keys[3:8]]
     assert hashes.of(array.slice(100)).dtype == np.uint64
+    # Keys of remembered deletes have a type for any number of bytes.
+    for kind in (pa.large_binary(), pa.binary()):
+        assert hashes.of(key_array(keys, kind)).tolist() == hashes.of(array).tolist()
 
 
 @pytest.mark.parametrize("width", [9, 12, 15, 16, 17, 24, 31, 32, 33, 48])

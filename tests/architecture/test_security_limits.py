@@ -32,6 +32,11 @@ LIMITS: Final = {
     "a table's full name": (table_name.NAME_BYTES_MAX, table_name.NAME_PARTS_MAX),
     "a path in a store": (table_paths.PATH_BYTES_MAX, table_paths.SEGMENT_BYTES_MAX),
     "transactions a store remembers": (state.RECENT_TRANSACTIONS_MAX,),
+    "the head of a request": (
+        http_app.ServerLimits().head_bytes,
+        int(http_app.ServerLimits().head_seconds),
+    ),
+    "connections to the server": (http_app.ServerLimits().connections,),
     "the body of a request": (http_app.ServerLimits().body_bytes,),
     "the files that a commit of another engine adds": (foreign_commit.FOREIGN_BYTES_MAX,),
     "decoding a file of others": (decoder_process.MEMORY_BYTES,),

@@ -176,7 +176,7 @@ def test_a_file_that_is_no_metadata_is_not_quoted(tmp_path: Path) -> None:
     for content in ("root:x:0:0", '{"format-version": 2, "password": "root:x"}'):
         secret.write_text(content)
         with neve.open(tmp_path / "lake") as lake:
-            with pytest.raises(neve.InvalidArgument, match="no metadata") as caught:
+            with pytest.raises(neve.InvalidArgument, match="not the metadata") as caught:
                 lake.register("shop.orders", f"file://{secret}")
             assert "root:x" not in str(caught.value)
             with pytest.raises(neve.NotFound, match=r"lake\.guests\.names"):

@@ -296,6 +296,15 @@ def test_a_large_head_is_refused(tmp_path: Path) -> None:
             assert b" 200 " in sender.recv(1_000).split(b"\r\n")[0]
 
 
+def wait_until_healthy(address: tuple[str, int]) -> None:
+    """Connect until the server has room, when those that sent nothing are gone."""
+    while True:
+        with suppress(ConnectionError), socket.create_connection(address, timeout=30) as later:
+            later.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            if b" 200 " in later.recv(1_000):
+                return
+
+
 def test_connections_are_bounded(tmp_path: Path) -> None:
     limits = ServerLimits(head_seconds=0.3, connections=2)
     with bounded(tmp_path / "lake", limits) as address, ExitStack() as held:
@@ -303,11 +312,7 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
             opened = held.enter_context(socket.create_connection(address, timeout=30))
         with suppress(ConnectionResetError):
             assert opened.recv(100) == b""
-        while True:  # until those that sent nothing are gone
-            with suppress(OSError), socket.create_connection(address, timeout=30) as later:
-                later.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-                if b" 200 " in later.recv(1_000):
-                    break
+        wait_until_healthy(address)
 
 
 def test_too_many_calls_at_once_are_refused(tmp_path: Path) -> None:
@@ -421,6 +426,33 @@ def test_the_command_serves_until_it_is_asked_to_stop(tmp_path: Path) -> None:
         assert process.returncode == 0, log
         assert "route" not in log
         assert "request method=GET" in log
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_flood_of_connections_takes_no_files_from_the_lake(tmp_path: Path) -> None:
+    neve.open(tmp_path / "lake").close()
+    command = (
+        "import resource, sys; from neve.__main__ import main;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "serve", "--lake", str(tmp_path / "lake"), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        url = re.search(r"http://([0-9.]+):([0-9]+)", process.stdout.readline())
+        assert url is not None
+        address = url[1], int(url[2])
+        with ExitStack() as held:
+            for _ in range(250):
+                held.enter_context(socket.create_connection(address, timeout=30))
+        wait_until_healthy(address)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+        assert (process.returncode, log) == (0, "")
     finally:
         process.kill()
         process.wait()

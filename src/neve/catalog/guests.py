@@ -183,6 +183,8 @@ class Guests:
                 if place in moved:
                     raise _taken(_location_of(members))
                 moved.add(place)
+        for guest, document in changes:
+            members = check_document(document)
             location = self._written(members, document, number=_next_number(guest))
             moves.append(GuestMove(entry=guest.entry, metadata_location=location))
         try:
@@ -271,8 +273,12 @@ class Guests:
         return False
 
     def _purge(self, entry: GuestEntry) -> None:
+        others = self._entries.guest_entries()
+        # A commit to the same table under another name may have written its document, and not
+        # committed it yet: then only those in the log are surely the guest's own.
+        is_alone = all(each.table_uuid != entry.table_uuid for each in others)
         try:
-            doomed = self._versions_of(entry)
+            doomed = self._versions_of(entry, is_alone=is_alone)
             kept: set[str] = set()
             for other in self._entries.guest_entries():
                 kept.update(map(_plain, self._named_by(other)))
@@ -285,7 +291,8 @@ class Guests:
             path = self.path_of(location)
             if place is not None and path is not None and _plain(location) not in kept:
                 places.add(place)
-                self.objects.delete(path)
+                with suppress(InvalidArgument):  # a name that no object can have
+                    self.objects.delete(path)
         if isinstance(self.objects, LocalStore):
             for place in places:
                 if not any(self.objects.list(place)):
@@ -303,15 +310,15 @@ class Guests:
             named_files(document, self._read_inside, named)
         return named
 
-    def _versions_of(self, entry: GuestEntry) -> set[str]:
+    def _versions_of(self, entry: GuestEntry, *, is_alone: bool) -> set[str]:
         """Return the files that any version of a guest names; those that are missing do not matter.
 
-        Its documents are those in its log, and those beside the newest one.
+        Its documents are those in its log and, if it `is_alone`, those beside the newest one.
         """
         named: set[str] = set()
         if self._place_of(entry.metadata_location) is None:
             return named
-        for location, document in self._documents_of(entry):
+        for location, document in self._documents_of(entry, is_alone=is_alone):
             named.add(location)
             named_files({**document, "snapshots": []}, self._read_inside, named)
             snapshots = document.get("snapshots")
@@ -320,19 +327,15 @@ class Guests:
                     named_files({"snapshots": [each]}, self._read_inside, named)
         return named
 
-    def _documents_of(self, entry: GuestEntry) -> Iterator[tuple[str, JsonObject]]:
+    def _documents_of(
+        self, entry: GuestEntry, *, is_alone: bool
+    ) -> Iterator[tuple[str, JsonObject]]:
         """Yield all documents of a guest that still exist."""
-        newest = entry.metadata_location
-        folder = newest.rpartition("/")[0]
-        listed = self.objects.list(f"{self.path_of(folder)}/")
-        waiting = [
-            newest,
-            *(
-                f"{folder}/{each.path.rpartition('/')[2]}"
-                for each in listed
-                if each.path.endswith(_DOCUMENT)
-            ),
-        ]
+        folder = entry.metadata_location.rpartition("/")[0]
+        waiting = [entry.metadata_location]
+        if is_alone:
+            listed = [each.path for each in self.objects.list(f"{self.path_of(folder)}/")]
+            waiting += [f"{folder}/{each.rpartition('/')[2]}" for each in listed]
         seen: set[str] = set()
         while waiting:
             location = waiting.pop()

@@ -101,7 +101,7 @@ def check_requirements(document: bytes | None, requirements: Sequence[Json]) -> 
 
 def check_document(document: bytes) -> JsonObject:
     """Return a document of any writer, after checking that it is one; raises InvalidArgument."""
-    with _refusals("the file is not metadata of an Iceberg table", "Check the location"):
+    with _refusals("the file is not the metadata of an Iceberg table", "Check the location"):
         _read(document)
         members: JsonObject = json.loads(document)
         return members

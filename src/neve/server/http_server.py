@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 _START_SECONDS: Final = 30.0
 _GRACE_SECONDS: Final = 20
+_FILES_MANY: Final = 1 << 20
+# The event loop accepts this many at once, and counts them some turns later.
+_ACCEPTED_MAX: Final = 128
 _HEADER_BYTES: Final = 4  # a colon, a space and the end of the line
 
 
@@ -254,6 +257,7 @@ def _config(app: CatalogApp, tls: Tls | None) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         http="httptools",
+        backlog=min(_ACCEPTED_MAX, max(1, _files_max() // 16)),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -298,8 +302,13 @@ def _reason(error: OSError | ValueError) -> str:
 
 def _connections_max(wanted: int) -> int:
     """Return how many connections may be open; the lake needs files, too."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if files == resource.RLIM_INFINITY else max(1, min(wanted, files // 2))
+    return max(1, min(wanted, _files_max() // 2))
+
+
+def _files_max() -> int:
+    """Return how many files this process may have open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _FILES_MANY if limit == resource.RLIM_INFINITY else limit
 
 
 def _check_address(host: str, *, has_tokens: bool) -> None:

@@ -19,6 +19,8 @@
  * KERNEL-2  Every length that was read is compared with the bytes at hand before it is used.
  * KERNEL-3  Numbers in memory are little-endian and may lie at any address: they are copied out.
  * KERNEL-4  Only the stable interface of Python 3.11 is used, so that one build serves all later ones.
+ * KERNEL-5  An error is dropped only where the twin catches it too: `caught`. Any other may be that of
+ *           a signal handler, and is the caller's.
  */
 
 #define Py_LIMITED_API 0x030B0000
@@ -34,7 +36,7 @@
 #endif
 
 /* A module of another revision is not used: see neve/kernel.py. */
-#define REVISION 1
+#define REVISION 2
 
 /* ---- CRC-32C ------------------------------------------------------------------------------- */
 
@@ -361,10 +363,11 @@ typedef struct {
     Py_ssize_t head_bytes; /* header included */
     Py_ssize_t bytes_max;  /* of a row */
     Py_ssize_t row_count;  /* of a batch */
-    Py_ssize_t reads;      /* of rows of a batch, since they were last asked for */
+    Py_ssize_t reads;      /* of rows of a batch that are counted, since the last look */
     Column *columns;
     PyObject *header;
     PyObject *fallback;
+    PyObject *caught; /* classes of the errors after which the twin is asked */
 } Rows;
 
 static int
@@ -373,6 +376,7 @@ rows_traverse(PyObject *self, visitproc visit, void *arg)
     Rows *rows = (Rows *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(rows->fallback);
+    Py_VISIT(rows->caught);
     for (Py_ssize_t i = 0; rows->columns != NULL && i < rows->count; i++) {
         Py_VISIT(rows->columns[i].type);
         Py_VISIT(rows->columns[i].call);
@@ -385,6 +389,7 @@ rows_clear(PyObject *self)
 {
     Rows *rows = (Rows *)self;
     Py_CLEAR(rows->fallback);
+    Py_CLEAR(rows->caught);
     for (Py_ssize_t i = 0; rows->columns != NULL && i < rows->count; i++) {
         Py_CLEAR(rows->columns[i].type);
         Py_CLEAR(rows->columns[i].call);
@@ -421,7 +426,7 @@ rows_dealloc(PyObject *self)
 }
 
 static Rows *
-rows_new(PyTypeObject *type, Py_ssize_t count, PyObject *fallback)
+rows_new(PyTypeObject *type, Py_ssize_t count, PyObject *fallback, PyObject *caught)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Rows *rows = (Rows *)alloc(type, 0);
@@ -430,6 +435,7 @@ rows_new(PyTypeObject *type, Py_ssize_t count, PyObject *fallback)
     rows->columns = PyMem_Calloc(count ? count : 1, sizeof(Column));
     rows->count = rows->columns == NULL ? 0 : count;
     rows->fallback = Py_NewRef(fallback);
+    rows->caught = Py_NewRef(caught);
     if (rows->columns == NULL) {
         Py_DECREF(rows);
         PyErr_NoMemory();
@@ -444,7 +450,7 @@ set_column(Column *column, int kind, Py_ssize_t width, PyObject *name, PyObject 
 {
     column->kind = kind;
     column->width = width_of(kind, width);
-    if (column->width < 0) {
+    if (column->width < 0 || column->width > INT32_MAX) {
         PyErr_Format(PyExc_ValueError, "kind %d of %zd bytes", kind, width);
         return -1;
     }
@@ -474,15 +480,20 @@ lay_out(Rows *rows)
     rows->head_bytes = at;
 }
 
-static int
-check_columns(PyObject *columns)
+/* A tuple of the columns: a list could be changed by what is called while it is read. */
+static PyObject *
+columns_of(PyObject *list)
 {
-    int is_right = PyList_Check(columns);
-    for (Py_ssize_t i = 0; is_right && i < PyList_Size(columns); i++)
-        is_right = PyTuple_Check(PyList_GetItem(columns, i));
-    if (!is_right)
+    PyObject *columns = PyList_Check(list) ? PyList_AsTuple(list) : NULL;
+    int is_right = columns != NULL;
+    for (Py_ssize_t i = 0; is_right && i < PyTuple_Size(columns); i++)
+        is_right = PyTuple_Check(PyTuple_GetItem(columns, i));
+    if (is_right)
+        return columns;
+    Py_XDECREF(columns);
+    if (!PyErr_Occurred())
         PyErr_SetString(PyExc_TypeError, "columns are a list of tuples");
-    return is_right;
+    return NULL;
 }
 
 /* A value of fixed width as a Python object; NULL without an error for one to leave to the twin. */
@@ -524,12 +535,12 @@ called(const Column *column, PyObject *value)
     return result;
 }
 
-/* Leave a call to the twin, after an error of a value or without any; other errors stay. */
+/* Leave a call to the twin, after an error that it catches too or without any; others stay. */
 static PyObject *
 left_to_twin(Rows *rows, PyObject *argument)
 {
     if (PyErr_Occurred()) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception))
+        if (!PyErr_ExceptionMatches(rows->caught))
             return NULL;
         PyErr_Clear();
     }
@@ -539,23 +550,33 @@ left_to_twin(Rows *rows, PyObject *argument)
 /* ---- RowWriter ------------------------------------------------------------------------------ */
 
 #define COLUMNS_ON_STACK 64
+/* Characters of a text whose UTF-8 Python may keep for as long as the text is there: quicker, but
+ * it doubles the memory of texts that are not ASCII. */
+#define TEXT_KEPT 1024
 
-PyDoc_STRVAR(writer_doc, "RowWriter(header, bitmap_bytes, bytes_max, columns, fallback)\n\n"
+PyDoc_STRVAR(writer_doc, "RowWriter(header, bitmap_bytes, bytes_max, columns, fallback, caught)\n\n"
                          "columns: name, class, kind, width, bit of NULL or -1, function or None;\n"
                          "in the order of packing.");
 
 static PyObject *
 writer_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *header, *columns, *fallback;
+    PyObject *header, *list, *fallback, *caught;
     Py_ssize_t bitmap_bytes, bytes_max;
-    if (!PyArg_ParseTuple(args, "SnnOO", &header, &bitmap_bytes, &bytes_max, &columns, &fallback) ||
-        !check_columns(columns))
+    if (!PyArg_ParseTuple(args, "SnnOOO!", &header, &bitmap_bytes, &bytes_max, &list, &fallback,
+                          &PyTuple_Type, &caught))
         return NULL;
-    Py_ssize_t count = PyList_Size(columns);
-    Rows *rows = rows_new(type, count, fallback);
+    PyObject *columns = columns_of(list);
+    if (columns == NULL)
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(columns);
+    Rows *rows = rows_new(type, count, fallback, caught);
     if (rows == NULL)
-        return NULL;
+        goto failed;
+    if (bitmap_bytes != (count + 7) / 8) {
+        PyErr_SetString(PyExc_ValueError, "the bitmap has another length");
+        goto failed;
+    }
     rows->header = Py_NewRef(header);
     rows->bitmap_bytes = bitmap_bytes;
     rows->bytes_max = bytes_max < UINT32_MAX ? bytes_max : UINT32_MAX;
@@ -565,7 +586,7 @@ writer_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         Py_ssize_t width, bit;
         int kind;
         Column *column = &rows->columns[i];
-        if (!PyArg_ParseTuple(PyList_GetItem(columns, i), "OOCnnO", &name, &class, &kind, &width,
+        if (!PyArg_ParseTuple(PyTuple_GetItem(columns, i), "OOCnnO", &name, &class, &kind, &width,
                               &bit, &call) ||
             set_column(column, kind, width, name, call) < 0)
             goto failed;
@@ -577,14 +598,12 @@ writer_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         }
         was_variable = is_variable(kind);
     }
-    if (bitmap_bytes < (count + 7) / 8) {
-        PyErr_SetString(PyExc_ValueError, "the bitmap is too short");
-        goto failed;
-    }
     lay_out(rows);
+    Py_DECREF(columns);
     return (PyObject *)rows;
 failed:
-    Py_DECREF(rows);
+    Py_DECREF(columns);
+    Py_XDECREF((PyObject *)rows);
     return NULL;
 }
 
@@ -636,32 +655,42 @@ pack_fixed(const Column *column, PyObject *raw, uint8_t *to)
     }
 }
 
-/* Find the bytes of a value of variable width; 0 when it has none. */
-static int
-find_piece(const Column *column, PyObject *raw, const char **content, Py_ssize_t *size)
-{
-    if (column->kind == TEXT) {
-        *content = PyUnicode_Check(raw) ? PyUnicode_AsUTF8AndSize(raw, size) : NULL;
-        return *content != NULL;
-    }
-    char *bytes;
-    if (!PyBytes_Check(raw) || PyBytes_AsStringAndSize(raw, &bytes, size) < 0)
-        return 0;
-    *content = bytes;
-    return 1;
-}
-
 typedef struct {
     PyObject *raw; /* keeps the content */
     const char *content;
     Py_ssize_t size;
 } Piece;
 
+/* Find the bytes of a value of variable width; 0 when it has none. */
+static int
+find_piece(const Column *column, Piece *piece)
+{
+    if (column->kind == TEXT) {
+        if (!PyUnicode_Check(piece->raw))
+            return 0;
+        if (PyUnicode_GetLength(piece->raw) <= TEXT_KEPT) {
+            piece->content = PyUnicode_AsUTF8AndSize(piece->raw, &piece->size);
+            return piece->content != NULL;
+        }
+        PyObject *bytes = PyUnicode_AsUTF8String(piece->raw);
+        if (bytes == NULL)
+            return 0;
+        Py_DECREF(piece->raw);
+        piece->raw = bytes;
+    }
+    if (!PyBytes_Check(piece->raw))
+        return 0;
+    piece->content = PyBytes_AsString(piece->raw);
+    piece->size = PyBytes_Size(piece->raw);
+    return 1;
+}
+
 static PyObject *
 writer_write(PyObject *self, PyObject *row)
 {
     Rows *rows = (Rows *)self;
-    if (!PyDict_CheckExact(row) || PyDict_Size(row) != rows->count)
+    if (!PyDict_CheckExact(row) || PyDict_Size(row) != rows->count ||
+        rows->head_bytes > rows->bytes_max)
         return left_to_twin(rows, row);
     Piece on_stack[COLUMNS_ON_STACK], *pieces = on_stack;
     uint8_t head_on_stack[1024], *head = head_on_stack;
@@ -701,8 +730,7 @@ writer_write(PyObject *self, PyObject *row)
         }
         Piece *piece = &pieces[piece_count++];
         piece->raw = raw;
-        if (!find_piece(column, raw, &piece->content, &piece->size) ||
-            piece->size > rows->bytes_max - total)
+        if (!find_piece(column, piece) || piece->size > rows->bytes_max - total)
             goto done;
         total += piece->size;
         uint32_t size = (uint32_t)piece->size;
@@ -736,22 +764,29 @@ static PyMethodDef writer_methods[] = {
 /* ---- RowReader ------------------------------------------------------------------------------ */
 
 PyDoc_STRVAR(reader_doc,
-             "RowReader(header, bitmap_bytes, columns, fallback)\n\n"
+             "RowReader(header, bitmap_bytes, columns, fallback, caught)\n\n"
              "columns: name, kind, width, whether it is never NULL, function or None; in the order\n"
              "of the fields of a row.");
 
 static PyObject *
 reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *header, *columns, *fallback;
+    PyObject *header, *list, *fallback, *caught;
     Py_ssize_t bitmap_bytes;
-    if (!PyArg_ParseTuple(args, "SnOO", &header, &bitmap_bytes, &columns, &fallback) ||
-        !check_columns(columns))
+    if (!PyArg_ParseTuple(args, "SnOOO!", &header, &bitmap_bytes, &list, &fallback, &PyTuple_Type,
+                          &caught))
         return NULL;
-    Py_ssize_t count = PyList_Size(columns);
-    Rows *rows = rows_new(type, count, fallback);
+    PyObject *columns = columns_of(list);
+    if (columns == NULL)
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(columns);
+    Rows *rows = rows_new(type, count, fallback, caught);
     if (rows == NULL)
-        return NULL;
+        goto failed;
+    if (bitmap_bytes != (count + 7) / 8) {
+        PyErr_SetString(PyExc_ValueError, "the bitmap has another length");
+        goto failed;
+    }
     rows->header = Py_NewRef(header);
     rows->bitmap_bytes = bitmap_bytes;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -759,7 +794,7 @@ reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         Py_ssize_t width;
         int kind;
         Column *column = &rows->columns[i];
-        if (!PyArg_ParseTuple(PyList_GetItem(columns, i), "OCnpO", &name, &kind, &width,
+        if (!PyArg_ParseTuple(PyTuple_GetItem(columns, i), "OCnpO", &name, &kind, &width,
                               &column->is_required, &call) ||
             set_column(column, kind, width, name, call) < 0)
             goto failed;
@@ -768,14 +803,12 @@ reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
             goto failed;
         }
     }
-    if (bitmap_bytes != (count + 7) / 8) {
-        PyErr_SetString(PyExc_ValueError, "the bitmap has another length");
-        goto failed;
-    }
     lay_out(rows);
+    Py_DECREF(columns);
     return (PyObject *)rows;
 failed:
-    Py_DECREF(rows);
+    Py_DECREF(columns);
+    Py_XDECREF((PyObject *)rows);
     return NULL;
 }
 
@@ -871,7 +904,7 @@ static PyMethodDef reader_methods[] = {
 /* ---- BatchRows ------------------------------------------------------------------------------ */
 
 PyDoc_STRVAR(batch_doc,
-             "BatchRows(row_count, columns, fallback)\n\n"
+             "BatchRows(row_count, columns, fallback, caught)\n\n"
              "columns: name, kind, width, offset, function or None, and the three buffers of an\n"
              "Arrow array, or None. Raises ValueError for buffers that are too short.");
 
@@ -886,7 +919,7 @@ static int
 has_cells(const Column *column, Py_ssize_t row_count)
 {
     Py_ssize_t limit = PY_SSIZE_T_MAX / 16 - 1, first = column->at;
-    if (first < 0 || row_count < 0 || first > limit - row_count || column->width > INT32_MAX)
+    if (first < 0 || row_count < 0 || first > limit - row_count)
         return 0;
     Py_ssize_t end = first + row_count;
     if (column->validity.obj != NULL && column->validity.len < (end + 7) / 8)
@@ -901,22 +934,24 @@ has_cells(const Column *column, Py_ssize_t row_count)
 static PyObject *
 batch_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *columns, *fallback;
+    PyObject *list, *fallback, *caught;
     Py_ssize_t row_count;
-    if (!PyArg_ParseTuple(args, "nOO", &row_count, &columns, &fallback) ||
-        !check_columns(columns))
+    if (!PyArg_ParseTuple(args, "nOOO!", &row_count, &list, &fallback, &PyTuple_Type, &caught))
         return NULL;
-    Py_ssize_t count = PyList_Size(columns);
-    Rows *rows = rows_new(type, count, fallback);
+    PyObject *columns = columns_of(list);
+    if (columns == NULL)
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(columns);
+    Rows *rows = rows_new(type, count, fallback, caught);
     if (rows == NULL)
-        return NULL;
+        goto failed;
     rows->row_count = row_count;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *name, *call, *validity, *cells, *content;
         Py_ssize_t width;
         int kind;
         Column *column = &rows->columns[i];
-        if (!PyArg_ParseTuple(PyList_GetItem(columns, i), "OCnnOOOO", &name, &kind, &width,
+        if (!PyArg_ParseTuple(PyTuple_GetItem(columns, i), "OCnnOOOO", &name, &kind, &width,
                               &column->at, &call, &validity, &cells, &content) ||
             set_column(column, kind, width, name, call) < 0 ||
             get_buffer(validity, &column->validity) < 0 || get_buffer(cells, &column->cells) < 0 ||
@@ -927,9 +962,11 @@ batch_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
             goto failed;
         }
     }
+    Py_DECREF(columns);
     return (PyObject *)rows;
 failed:
-    Py_DECREF(rows);
+    Py_DECREF(columns);
+    Py_XDECREF((PyObject *)rows);
     return NULL;
 }
 
@@ -965,9 +1002,10 @@ batch_row(PyObject *self, PyObject *number)
 {
     Rows *rows = (Rows *)self;
     Py_ssize_t i = PyLong_CheckExact(number) ? PyLong_AsSsize_t(number) : -1;
-    rows->reads++;
-    if (i < 0 || i >= rows->row_count)
+    if (i < 0 || i >= rows->row_count) {
+        PyErr_Clear(); /* that of a number which is too large */
         return left_to_twin(rows, number);
+    }
     PyObject *row = PyDict_New();
     for (Py_ssize_t nth = 0; row != NULL && nth < rows->count; nth++) {
         PyObject *cell = batch_cell(&rows->columns[nth], i, number);
@@ -976,6 +1014,13 @@ batch_row(PyObject *self, PyObject *number)
         Py_XDECREF(cell);
     }
     return row == NULL ? left_to_twin(rows, number) : row;
+}
+
+static PyObject *
+batch_counted_row(PyObject *self, PyObject *number)
+{
+    ((Rows *)self)->reads++;
+    return batch_row(self, number);
 }
 
 static PyObject *
@@ -988,7 +1033,8 @@ batch_reads(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyMethodDef batch_methods[] = {
-    {"reads", batch_reads, METH_NOARGS, "reads(): return the rows read since the last call."},
+    {"counted_row", batch_counted_row, METH_O, "counted_row(i): as row does, and count it."},
+    {"reads", batch_reads, METH_NOARGS, "reads(): return the rows counted since the last call."},
     {"row", batch_row, METH_O, "row(i): return a row of the batch."},
     {NULL, NULL, 0, NULL},
 };
@@ -1270,31 +1316,38 @@ get_part(PyObject *tuple, Py_ssize_t width, Part *part)
     return 0;
 }
 
+static int64_t
+number_at(const Py_buffer *numbers, Py_ssize_t i)
+{
+    int64_t number;
+    memcpy(&number, (const uint8_t *)numbers->buf + 8 * i, 8);
+    return number;
+}
+
 /* Copy the cells to their targets, or for texts and binaries note where they are and how long.
  * Returns 0 when something leads outside. */
 static int
 take_cells(Gathering *g)
 {
-    const int64_t *targets = g->targets.buf;
     Py_ssize_t nth = 0, width = g->width;
     int32_t *lengths = (int32_t *)g->cells + 1;
     for (Py_ssize_t p = 0; p < g->part_count; p++) {
         const Part *part = &g->parts[p];
         const uint8_t *cells = part->cells.buf, *bits = part->bits.buf;
-        const int64_t *places = part->places.buf;
         Py_ssize_t count = part->places.len / 8;
         for (Py_ssize_t i = 0; i < count; i++, nth++) {
-            int64_t from = places[i], to = targets[nth];
+            int64_t from = number_at(&part->places, i), to = number_at(&g->targets, nth);
             if (from < 0 || from >= part->cell_count || to < 0 || to >= g->row_count)
                 return 0;
 #ifdef __GNUC__
-            if (i + 16 < count && places[i + 16] >= 0 && places[i + 16] < part->cell_count)
-                __builtin_prefetch(cells + places[i + 16] * (width ? width : 4));
+            int64_t later = i + 16 < count ? number_at(&part->places, i + 16) : -1;
+            if (later >= 0 && later < part->cell_count)
+                __builtin_prefetch(cells + later * (width ? width : 4));
 #endif
             if (bits != NULL) {
-                Py_ssize_t bit = part->first + from;
-                if (part->first < 0 || bit >= 8 * part->bits.len)
+                if (part->first < 0 || part->first > 8 * part->bits.len - 1 - from)
                     return 0;
+                Py_ssize_t bit = part->first + from;
                 if (!(bits[bit >> 3] >> (bit & 7) & 1))
                     g->bits[to >> 3] &= (uint8_t)~(1 << (to & 7));
             }
@@ -1365,17 +1418,21 @@ gather(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "parts are a list, and a width is not negative");
         return NULL;
     }
+    /* A list could be changed by what is called while it is read. */
+    PyObject *parts = PyList_AsTuple(args[1]);
+    if (parts == NULL)
+        return NULL;
     PyObject *cells = NULL, *content = NULL, *bits = NULL, *result = NULL;
     Py_ssize_t asked = 0;
     int has_bits = 0, is_inside;
-    g.part_count = PyList_Size(args[1]);
+    g.part_count = PyTuple_Size(parts);
     g.parts = PyMem_Calloc(g.part_count ? g.part_count : 1, sizeof(Part));
     if (g.parts == NULL) {
         PyErr_NoMemory();
         goto done;
     }
     for (Py_ssize_t p = 0; p < g.part_count; p++) {
-        if (get_part(PyList_GetItem(args[1], p), g.width, &g.parts[p]) < 0)
+        if (get_part(PyTuple_GetItem(parts, p), g.width, &g.parts[p]) < 0)
             goto done;
         asked += g.parts[p].places.len / 8;
         has_bits |= g.parts[p].bits.obj != NULL;
@@ -1422,6 +1479,7 @@ done:
     release(&g.targets);
     PyMem_Free(g.parts);
     PyMem_Free(g.starts);
+    Py_DECREF(parts);
     Py_XDECREF(cells);
     Py_XDECREF(content);
     Py_XDECREF(bits);

@@ -65,6 +65,7 @@ class RowWriter:
         bytes_max: int,
         columns: list[tuple[str, type, str, int, int, Callable[..., object] | None]],
         fallback: Callable[..., bytes],
+        caught: tuple[type[Exception], ...],
         /,
     ) -> RowWriter: ...
     def write(self, row: object, /) -> bytes: ...
@@ -77,6 +78,7 @@ class RowReader:
         bitmap_bytes: int,
         columns: list[tuple[str, str, int, bool, Callable[..., object] | None]],
         fallback: Callable[[bytes], dict[str, object]],
+        caught: tuple[type[Exception], ...],
         /,
     ) -> RowReader: ...
     def read(self, value: bytes, /) -> dict[str, object]: ...
@@ -99,9 +101,11 @@ class BatchRows:
             ]
         ],
         fallback: Callable[[int], dict[str, object]],
+        caught: tuple[type[Exception], ...],
         /,
     ) -> BatchRows: ...
     def row(self, i: int, /) -> dict[str, object]: ...
+    def counted_row(self, i: int, /) -> dict[str, object]: ...
     def reads(self) -> int: ...
 
 @final

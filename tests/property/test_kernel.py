@@ -15,11 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import neve
 from neve.errors import NeveError
 from neve.kernel import is_compiled, kernel
+from neve.model import row_codec
 from neve.model.arrow_buffers import position_array
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
+from neve.sstable import row_cells
 from neve.sstable.parquet_groups import GroupCache
 from neve.sstable.row_cells import RowCells
 from neve.sstable.row_gather import Gather, GatherSource
@@ -269,28 +272,172 @@ def test_a_column_of_an_unknown_kind_or_with_too_few_bytes_is_refused() -> None:
     ]
     for columns in wrong:
         with pytest.raises(ValueError, match=r"short|kind"):
-            kernel.BatchRows(1, columns, no_row)
+            kernel.BatchRows(1, columns, no_row, ())
     for unfit in ([1], [()], [(1, "q", 0, 0, none, none, eight, none)], (), None):
         with pytest.raises(TypeError):
-            kernel.BatchRows(1, unfit, no_row)  # type: ignore[arg-type]
+            kernel.BatchRows(1, unfit, no_row, ())  # type: ignore[arg-type]
 
 
 def test_what_is_not_a_row_is_no_reader_and_no_writer() -> None:
     with pytest.raises(ValueError, match="bitmap"):
-        kernel.RowReader(b"h", 2, [("a", "q", 0, True, None)], no_row)
+        kernel.RowReader(b"h", 2, [("a", "q", 0, True, None)], no_row, ())
     with pytest.raises(ValueError, match="columns"):
-        kernel.RowReader(b"h", 1, [("a", "o", 0, True, None)], no_row)
+        kernel.RowReader(b"h", 1, [("a", "o", 0, True, None)], no_row, ())
     with pytest.raises(ValueError, match="bitmap"):
-        kernel.RowWriter(b"h", 0, 99, [("a", int, "q", 0, -1, None)], bytes)
+        kernel.RowWriter(b"h", 0, 99, [("a", int, "q", 0, -1, None)], bytes, ())
     with pytest.raises(ValueError, match="columns"):
-        kernel.RowWriter(b"h", 1, 99, [("a", int, "q", 0, 8, None)], bytes)
+        kernel.RowWriter(b"h", 1, 99, [("a", int, "q", 0, 8, None)], bytes, ())
     columns: list[Any] = [("a", str, "t", 0, 1, None), ("b", int, "q", 0, 1, None)]
     with pytest.raises(ValueError, match="columns"):
-        kernel.RowWriter(b"h", 1, 99, columns, bytes)
-    wrong: list[Any] = [(), (b"h", 1), ("h", 1, [], bytes), (b"h", 1, (), bytes)]
+        kernel.RowWriter(b"h", 1, 99, columns, bytes, ())
+    for bitmap_bytes in (-1, 2, sys.maxsize):
+        with pytest.raises(ValueError, match="bitmap"):
+            kernel.RowWriter(b"h", bitmap_bytes, 99, [("a", int, "q", 0, 9, None)], bytes, ())
+    wrong: list[Any] = [(), (b"h", 1), ("h", 1, [], bytes, ()), (b"h", 1, (), bytes, ())]
     for arguments in wrong:
         with pytest.raises(TypeError):
             kernel.RowReader(*arguments)
+
+
+@pytest.mark.parametrize("width", [-1, 0, 1 << 31, sys.maxsize])
+def test_a_width_that_no_value_has_is_refused(width: int) -> None:
+    wide: list[Any] = [(name, bytes, "s", width, -1, None) for name in "ab"]
+    with pytest.raises(ValueError, match="kind"):
+        kernel.RowWriter(b"h", 1, 99, wide, bytes, ())
+    with pytest.raises(ValueError, match="kind"):
+        kernel.RowReader(b"h", 1, [(name, "s", width, False, None) for name in "ab"], no_row, ())
+
+
+def test_columns_that_change_while_they_are_read_are_read_as_they_were() -> None:
+    class Number:
+        def __index__(self) -> int:
+            columns.clear()
+            gc.collect()
+            return 4
+
+    four: Any = Number()
+    none: Any = None
+    cells: Any = pa.py_buffer(bytes(8))
+    columns: list[Any] = [("a", "s", four, True, None), ("b" * 9, "i", 0, True, None)]
+    reader = kernel.RowReader(b"h", 1, columns, no_row, ())
+    assert reader.read(b"h\0" + bytes(8)) == {"a": bytes(4), "b" * 9: 0}
+
+    columns += [("a", bytes, "s", four, 0, None), ("b" * 9, int, "i", 0, 1, None)]
+    writer = kernel.RowWriter(b"h", 1, 99, columns, bytes, ())
+    assert writer.write({"a": b"1234", "b" * 9: 0}) == b"h\0" + b"1234" + bytes(4)
+
+    columns += [(name, "s", four, 0, none, none, cells, none) for name in ("a", "b" * 9)]
+    batch = kernel.BatchRows(1, columns, no_row, ())
+    assert batch.row(0) == {"a": bytes(4), "b" * 9: bytes(4)}
+
+    places = np.zeros(1, np.int64)
+    columns += [(np.arange(8), none, none, four, places) for _ in range(2)]
+    made = kernel.gather(8, columns, np.arange(2))
+    assert made == (bytes(16), None, None)
+
+
+class Interruption(OSError):
+    """What a signal handler may raise in the middle of anything."""
+
+
+def test_only_the_errors_that_the_twin_catches_lead_to_it() -> None:
+    errors: list[Exception] = []
+
+    def converted(_value: object) -> Any:  # noqa: ANN401 - never returns
+        raise errors.pop()
+
+    none: Any = None
+    row: dict[str, object] = {"a": 1}
+    twin: dict[str, object] = {"a": 2}
+    writer = kernel.RowWriter(
+        b"h", 1, 99, [("a", int, "i", 0, -1, converted)], lambda _: b"twin", (KeyError,)
+    )
+    reader = kernel.RowReader(
+        b"h", 1, [("a", "i", 0, True, converted)], lambda _: twin, (ValueError, KeyError)
+    )
+    batches = [
+        kernel.BatchRows(
+            1, [("a", kind, 0, 0, converted, none, cells, none)], lambda _: twin, error
+        )
+        for kind, cells, error in (
+            ("i", pa.py_buffer(bytes(4)), (KeyError,)),
+            ("o", none, (KeyError,)),
+        )
+    ]
+    calls: list[tuple[Callable[..., object], object, object]] = [
+        (writer.write, row, b"twin"),
+        (reader.read, b"h\0" + bytes(4), twin),
+        *((batch.row, 0, twin) for batch in batches),
+    ]
+    for call, given_, by_twin in calls:
+        errors.append(KeyError())
+        assert call(given_) == by_twin
+        for error in (Interruption(), MemoryError(), RecursionError()):
+            errors.append(error)
+            with pytest.raises(type(error)):
+                call(given_)
+    for number in (1 << 70, -(1 << 70)):
+        assert batches[0].row(number) == twin
+
+
+def test_an_interruption_of_a_row_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: dict[str, pa.DataType] = {"id": pa.int64(), "d": pa.decimal128(9, 2)}
+    schema = TableSchema.from_arrow(pa.schema(kinds), primary_key=["id"])
+    row: dict[str, object] = {"id": 1, "d": Decimal("1.50")}
+    whole = RowCodec(schema).encode(row)
+    batch = RowCodec(schema).decode_many([whole])
+    is_due = False
+
+    def once(convert: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
+        def converted(value: object) -> object:
+            nonlocal is_due
+            if is_due:
+                is_due = False
+                raise Interruption
+            assert convert is not None
+            return convert(value)
+
+        return None if convert is None else converted
+
+    def with_interruption(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: once(original(*given))
+
+    for module, name in (
+        (row_codec, "_quick_writer"),
+        (row_codec, "value_reader"),
+        (row_cells, "value_reader"),
+    ):
+        monkeypatch.setattr(module, name, with_interruption(getattr(module, name)))
+    codec, bound = RowCodec(schema), RowCells(schema).bind(batch)
+    calls: list[tuple[Callable[..., object], object, object]] = [
+        (codec.encode, row, whole),
+        (codec.decode, whole, row),
+        (bound, 0, row),
+    ]
+    for call, argument, answer in calls:
+        is_due = True
+        with pytest.raises(Interruption):
+            call(argument)
+        assert call(argument) == answer
+
+
+def test_a_row_of_fixed_width_that_is_too_long_is_left_to_the_twin() -> None:
+    columns: list[Any] = [("a", int, "q", 0, -1, None)]
+    for bytes_max in (-1, 0, 5, 9):
+        writer = kernel.RowWriter(b"h", 1, bytes_max, columns, lambda _: b"twin", ())
+        assert writer.write({"a": 1}) == b"twin"
+    assert len(kernel.RowWriter(b"h", 1, 10, columns, bytes, ()).write({"a": 1})) == 10
+
+
+def test_a_long_text_does_not_grow_when_it_is_written() -> None:
+    kinds: dict[str, pa.DataType] = {"id": pa.int64(), "s": pa.string()}
+    codec = RowCodec(TableSchema.from_arrow(pa.schema(kinds), primary_key=["id"]))
+    text = "é" * 1025
+    size = sys.getsizeof(text)
+
+    codec.encode({"id": 1, "s": text})
+
+    assert sys.getsizeof(text) == size
 
 
 @pytest.mark.parametrize("count", range(9))
@@ -340,7 +487,7 @@ def test_neither_answers_nor_errors_keep_memory() -> None:
         for block in (record, record[:-1], record * 2):
             kernel.read_puts(block, 0, 1, 9, LOG, NONCE, SEED)
         for columns in ([("a", "q", 0, True, None), ()], [()], [("a", "z", 0, True, None)]):
-            outcome(kernel.RowReader, b"h", 1, columns, dict)
+            outcome(kernel.RowReader, b"h", 1, columns, dict, ())
 
     def kept(times: int) -> int:
         gc.collect()
@@ -461,6 +608,12 @@ def test_a_cached_group_that_is_read_stays_and_is_counted() -> None:
 
     load(0)
     load(1)
+    # A row that is read after the cache was asked is counted once.
+    group = cache.find("file", 0)
+    assert group is not None
+    assert group.read_row is not None
+    group.read_row(0)
+    assert cache.hits_and_misses == (0, 2)
     assert getters[0](1) == {"id": 2}
     load(2)
 
@@ -476,6 +629,23 @@ def test_a_cached_group_that_is_read_stays_and_is_counted() -> None:
     load(5)
     cache.clear()
     assert not getters
+
+
+def test_gets_are_as_many_hits_and_misses_as_without_the_kernel() -> None:
+    kinds: dict[str, pa.DataType] = {"id": pa.int64(), "text": pa.string()}
+    options = neve.TableOptions(background=False)
+    with neve.open("memory://lake") as lake:
+        table = lake.create_table(
+            "a.b", schema=pa.schema(kinds), primary_key=["id"], options=options
+        )
+        for number in range(50):
+            table.put({"id": number, "text": "x"})
+        table.flush()
+        for _ in range(3):
+            table.get(7)
+
+        (engine,) = lake._stores.live_tables.engines()
+        assert engine.files.groups.hits_and_misses == (2, 1)
 
 
 # Rows of many batches
@@ -535,7 +705,7 @@ def test_places_and_offsets_that_lead_outside_are_refused(width: int) -> None:
     assert taken([0], [0, 1]) is None
     assert taken([0], [0], cells=np.zeros(0, np.uint8)) is None
     bits = np.array([1], np.uint8)
-    for first in (7, 8, -1, (1 << 62)):
+    for first in (7, 8, -1, 1 << 62, sys.maxsize - 1, sys.maxsize, -sys.maxsize):
         assert taken([1], [0], bits=bits, first=first) is None
     made = taken([0, 1], [1, 0], bits=bits)
     assert isinstance(made, tuple)
@@ -545,6 +715,14 @@ def test_places_and_offsets_that_lead_outside_are_refused(width: int) -> None:
         for offsets in ([0, 6, 5], [-1, 3, 5], [3, 0, 5], [0, 1 << 30, 5]):
             assert taken([0, 1], [0, 1], cells=np.array(offsets, np.int32)) is None
         assert taken([0], [0], content=None) is None
+
+
+def test_numbers_may_lie_at_any_address() -> None:
+    odd: Any = memoryview(b"x" + np.array([1, 0]).tobytes())[1:]
+
+    made = kernel.gather(8, [(np.arange(2), None, None, 0, odd)], odd)
+
+    assert made == (np.arange(2).tobytes(), None, None)
 
 
 def test_parts_that_are_none_are_an_error() -> None:

@@ -391,6 +391,11 @@ def describe_row(value: bytes) -> list[tuple[int, str, object]]:
     return described
 
 
+# After these the careful ways find what is wrong; the compiled kernel takes the same.
+_WRITE_ERRORS: Final = (KeyError, TypeError, ValueError, OverflowError, struct.error)
+_READ_ERRORS: Final = (ValueError, Corruption, struct.error)
+
+
 class _RowWriter:
     """Turns Python rows of one schema into bytes."""
 
@@ -448,7 +453,7 @@ class _RowWriter:
             bit = at if column.nullable else -1
             columns.append((column.name, _quick_class(column.type), kind, width, bit, to_raw))
         return kernel.RowWriter(
-            self._header, layout.bitmap_bytes, ROW_BYTES_MAX, columns, self.write
+            self._header, layout.bitmap_bytes, ROW_BYTES_MAX, columns, self.write, _WRITE_ERRORS
         )
 
     def write(self, row: Mapping[str, object]) -> bytes:
@@ -465,7 +470,7 @@ class _RowWriter:
             for at, to_raw in self._quick_variable:
                 pieces[at] = to_raw(pieces[at])
             head = self._pack_head(self._no_nulls, *fixed, *map(len, pieces))
-        except (KeyError, TypeError, ValueError, OverflowError, struct.error):
+        except _WRITE_ERRORS:
             return self._write_carefully(row)
         encoded = b"".join((self._header, head, *pieces))
         if len(encoded) > ROW_BYTES_MAX:
@@ -667,7 +672,7 @@ class _RowReader:
             kind, width, is_raw = _kernel_kind(column.type)
             is_required = not column.nullable
             columns.append((column.name, kind, width, is_required, None if is_raw else read))
-        return kernel.RowReader(header, self._layout.bitmap_bytes, columns, fallback)
+        return kernel.RowReader(header, self._layout.bitmap_bytes, columns, fallback, _READ_ERRORS)
 
     def read(self, value: bytes) -> _Row:
         try:
@@ -691,7 +696,7 @@ class _RowReader:
                         entries[slot] = None
                         if not is_stored_zero(head[slot], self._zeros[slot]):
                             return self._read_carefully(value)
-        except (ValueError, Corruption, struct.error):
+        except _READ_ERRORS:
             return self._read_carefully(value)
         return dict(zip(self._names, self._pick(entries), strict=True))
 

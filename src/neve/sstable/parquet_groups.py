@@ -429,10 +429,14 @@ class CachedGroup(GatherSource):
 
     def reads(self) -> int:
         """Return how many rows were read without asking the cache, since the last call."""
-        if self.getters is None:
-            return 0
+        rows = None if self.getters is None else self.compiled_rows
+        return 0 if rows is None else rows.reads()
+
+    @property
+    def compiled_rows(self) -> "kernel.BatchRows | None":
+        """What `read_row` is of, where the compiled kernel reads the rows."""
         rows = getattr(self.read_row, "__self__", None)
-        return rows.reads() if isinstance(rows, kernel.BatchRows) else 0
+        return rows if is_compiled and isinstance(rows, kernel.BatchRows) else None
 
 
 class _Loading:
@@ -499,12 +503,13 @@ class GroupCache:
         self, part: Part, group: CachedGroup, getters: dict[int, Callable[[int], Row]]
     ) -> None:
         """Let a reader keep the compiled function of a group for as long as it is cached."""
-        if not is_compiled or group.read_row is None:
+        rows = group.compiled_rows
+        if rows is None:
             return
         with self._lock:
             if self._entries.get(part) is group:
                 group.getters = getters
-                getters[part[1]] = group.read_row
+                getters[part[1]] = rows.counted_row
 
     def load(
         self,

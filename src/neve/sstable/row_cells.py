@@ -76,7 +76,9 @@ class RowCells:
                 )
             ]
             try:
-                return kernel.BatchRows(batch.num_rows, columns, partial(self._row, batch)).row
+                return kernel.BatchRows(
+                    batch.num_rows, columns, partial(self._row, batch), (ValueError,)
+                ).row
             except ValueError:
                 pass  # Arrow omitted something that it need not have
         return self.bind_in_python(batch)

@@ -154,7 +154,6 @@ def test_rows_of_many_keys_are_more_than_one_array_holds(
 ) -> None:
     keys = [4, 9, 0, 4, 2, 2, 8, 1, 3]
     # Rows that are found in the order asked are returned as they are.
-    table.flush()
     table.put({"id": 3, "text": "text 3"})
     whole = table.get_many(keys, with_missing=with_missing)
     monkeypatch.setattr(memtable_view, "_ARRAY_BYTES_MAX", 40)

@@ -19,7 +19,7 @@ the texts between.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, TypeAlias, TypeVar, assert_never, cast
+from typing import Any, Final, TypeAlias, TypeVar, assert_never, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -338,12 +338,11 @@ def _view(buffer: pa.Buffer | None, element: np.dtype[Element]) -> npt.NDArray[E
     if buffer is None:  # an empty array may have no buffers
         return np.empty(0, element)
     usable = buffer.size // element.itemsize
-    values: npt.NDArray[Element] = np.frombuffer(buffer, element, count=usable)  # type: ignore[call-overload]
-    return values
+    return np.frombuffer(memoryview(buffer), element, count=usable)
 
 
 def _buffer(stored: npt.NDArray[np.generic]) -> pa.Buffer:
-    return pa.py_buffer(stored)  # type: ignore[arg-type]
+    return pa.py_buffer(cast("Any", stored))  # stubs know no buffers
 
 
 def _binary_type(total_bytes: int) -> pa.DataType:

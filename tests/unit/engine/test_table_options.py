@@ -1,5 +1,6 @@
 """Each option of a table, shown by what it changes."""
 
+import inspect
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -102,8 +103,8 @@ def test_every_option_has_a_test_that_shows_it() -> None:
 
 
 def test_help_explains_every_option() -> None:
-    told = neve.TableOptions.__doc__ or ""
-    explained = re.findall(r"^ {8}(\w+)  +[A-Z]", told, re.MULTILINE)
+    told = inspect.getdoc(neve.TableOptions) or ""  # without indentation, as from Python 3.13 on
+    explained = re.findall(r"^ {4}(\w+)  +[A-Z]", told, re.MULTILINE)
 
     assert explained == [field.name for field in fields(neve.TableOptions)]
 

@@ -9,6 +9,7 @@ import pytest
 import neve
 from neve.catalog.lake import Lake
 from neve.engine.table_engine import TableEngine
+from neve.engine.upkeep import Upkeep
 from neve.storage.file_cache import CachedStore
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import RequestCount
@@ -41,8 +42,9 @@ def opened(bucket: CountedBucket) -> Lake:
 def test_a_flush_beside_background_work_takes_no_further_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # It looks for files of a dead writer once after opening, at any moment of this.
+    # Upkeep comes at any moment of this: once after opening, and then every few minutes.
     monkeypatch.setattr(TableEngine, "_sweep_once", lambda _: False)
+    monkeypatch.setattr(Upkeep, "tend_once", lambda _: False)
     bucket = CountedBucket()
     with opened(bucket) as lake:
         table = lake.create_table("a.b", SCHEMA, ["id"])

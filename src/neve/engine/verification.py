@@ -304,14 +304,13 @@ def check_leftovers(table: VerifiedTable) -> Findings:
     """Count files that no Version and no announced work reaches; they are not an error."""
     upkeep = Upkeep(table.parts)
     found, foreign = upkeep.leftovers(), upkeep.foreign_files()
-    unseen = (
-        f"{counted(len(foreign), 'file')} that neve did not name, such as {min(foreign)}"
-        if foreign
-        else None
-    )
+    unseen: tuple[str, ...] = ()
+    if foreign:
+        files = counted(len(foreign), "file")
+        unseen = (f"{files} that neve did not name, such as {min(foreign)}",)
     return Findings(
         checked={"leftover files": found.file_count, "leftover bytes": found.byte_count},
-        unseen=() if unseen is None else (unseen,),
+        unseen=unseen,
     )
 
 

@@ -248,11 +248,12 @@ def test_what_a_process_left_that_died_is_dropped_by_the_next_call(
     with neve.open(tmp_path / "lake") as lake:
         assert len(lake.list_tables()) == 1
         assert lake.guests.names() == ["shop.clicks"]
+        lake.create_table("shop.clicks__adopted_by_us", {"id": int}, "id").close()
 
         with lake.adopt("shop.clicks", "id") as table:
             assert found(table) == [(1, "a"), (2, "b")]
 
-        assert lake.list_tables() == ["shop.clicks"]
+        assert lake.list_tables() == ["shop.clicks", "shop.clicks__adopted_by_us"]
         assert lake.guests.names() == []
 
 

@@ -11,6 +11,7 @@ CATALOG-13  Names are looked up again in each call, never in memory.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -70,6 +71,7 @@ from neve.storage.open_store import open_store, probe_conditional_writes, probe_
 from neve.storage.own_process import Handle
 
 logger = logging.getLogger(__name__)
+_DRAFT: Final = re.compile("__adopted_[0-9a-f]{12}")
 
 Result = TypeVar("Result")
 
@@ -524,10 +526,10 @@ class Lake(Handle):
         self._stores.check_writable()
         guests = self.guests
         guest = guests.load(name)
-        drafts = f"{name}__adopted_"
-        for left in [each for each in self.list_tables() if each.startswith(drafts)]:
-            self.drop_table(left, purge=True)  # of a process that died while it adopted
-        draft = f"{drafts}{self._stores.ids.uuid().hex[:12]}"
+        for left in self.list_tables():
+            if left.startswith(name) and _DRAFT.fullmatch(left, len(name)):
+                self.drop_table(left, purge=True)  # of a process that died while it adopted
+        draft = f"{name}__adopted_{self._stores.ids.uuid().hex[:12]}"
         request = requested_table(
             draft,
             guest.metadata,

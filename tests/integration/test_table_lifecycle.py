@@ -33,6 +33,27 @@ with neve.open(sys.argv[1]) as lake, lake.table("a.b") as table:
     print("held", flush=True)
     sys.stdin.readline()
 """
+READ = """
+import sys, neve, psutil
+import pyarrow as pa
+before = psutil.Process().num_threads()
+options = neve.TableOptions(background=False, sync="none")
+schema = pa.schema({"id": pa.int64(), "v": pa.string(), "at": pa.int64()})
+rules = {"order_by": "at", "keep_deletes": "1 hour"}
+with neve.open(sys.argv[1]) as lake:
+    for name, ruled in ("a.plain", {}), ("a.ruled", rules):
+        table = lake.create_table(name, schema, ["id"], options=options, **ruled)
+        for version in range(3):
+            table.upsert([{"id": id, "v": "x" * id, "at": version} for id in range(20)])
+            deletes = pa.table({"op": ["d"], "id": [version], "v": pa.nulls(1), "at": [9]})
+            table.apply(deletes, op="op")
+            table.flush()
+            table.get(7), table.get_many([9, 3, 99]), table.scan("id > 3").count()
+            table.scan("v like 'x%'").to_arrow()
+        table.compact()
+        table.verify(independent=True)
+    print(psutil.Process().num_threads() - before)
+"""
 
 
 @pytest.fixture
@@ -78,6 +99,16 @@ def temporaries(place: Path) -> list[str]:
 
 
 # Leaks
+
+
+@pytest.mark.parametrize("place", ["memory://lake", "disk"])
+def test_reading_starts_no_thread_of_arrow_that_would_outlive_the_interpreter(
+    place: str, tmp_path: Path
+) -> None:
+    """One that releases bytes of Python while the interpreter ends aborts the process."""
+    command = [sys.executable, "-c", READ, place]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.returncode) == ("0\n", 0), ran.stderr
 
 
 def test_opening_writing_and_closing_over_and_over_leaks_nothing(

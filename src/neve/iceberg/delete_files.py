@@ -193,7 +193,8 @@ class PositionFiles(DeleteFiles):
 def _holds(payload: bytes, rows: pa.Table) -> bool:
     """Whether a Parquet file is whole and holds these rows."""
     try:
-        found = pq.read_table(io.BytesIO(payload), page_checksum_verification=True)
+        opened = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
+        found = opened.read(use_threads=False)
     except (pa.ArrowException, OSError):
         return False
     return bool(found.equals(rows))

@@ -16,7 +16,6 @@ A vector in a Puffin file; length and checksum are big-endian, the rest little-e
     └────────────┴─────────────┴───────────┴──────────────────────────┴───────────┘
 """
 
-import io
 import json
 import struct
 import zlib
@@ -179,7 +178,8 @@ class PlainReader:
                 f"the file has {len(payload):,} bytes, not {file.file_bytes:,}", path=file.path
             )
         with _parsing(file.path):
-            table = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True).read()
+            opened = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
+            table = opened.read(use_threads=False)
         if table.num_rows != file.row_count:
             raise Corruption(
                 f"the file has {table.num_rows:,} rows, not {file.row_count:,}", path=file.path
@@ -199,7 +199,7 @@ class PlainReader:
         payload = self._fetch(deletes.path)
         with _parsing(deletes.path):
             if deletes.entry["file_format"] != "PUFFIN":
-                table = pq.read_table(io.BytesIO(payload))
+                table = pq.ParquetFile(pa.BufferReader(payload)).read(use_threads=False)
                 by_id = {field_id(each): at for at, each in enumerate(table.schema)}
                 if set(table.column(by_id[_PATH_ID]).unique().to_pylist()) - {of}:
                     raise Corruption("deletes name another file", path=deletes.path)

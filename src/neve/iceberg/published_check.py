@@ -323,7 +323,7 @@ class _Published:
             for each in keys
         ]
         together = pa.concat_tables(plain, promote_options="permissive")
-        counts = together.group_by(names).aggregate([([], "count_all")])
+        counts = together.group_by(names, use_threads=False).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts.column("count_all"), pa.scalar(1))).num_rows
         if twice:
             raise Corruption(

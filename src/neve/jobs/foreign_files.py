@@ -4,7 +4,6 @@
 by id, and by name in a file without ids.
 """
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -83,10 +82,10 @@ class ForeignReader:
                 hint="Write it as Parquet: set write.format.default=parquet",
             )
         try:
-            parquet = pq.ParquetFile(io.BytesIO(self.payload(file)))
+            parquet = pq.ParquetFile(pa.BufferReader(self.payload(file)))
             groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
             self.count(sum(group.total_byte_size for group in groups))
-            return parquet.read()
+            return parquet.read(use_threads=False)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._refused(file, f"cannot be read: {error}") from error
 

@@ -17,10 +17,13 @@ memory only once. Memory comes from Arrow's pool, which has used it before: page
 process cost ten times as much as reading into them.
 
 Large runs of groups, and those in a bucket, are fetched and decoded in parallel, so that one waits
-for the store while others compute. `ParquetGroups` keeps only where plain values lie. The cache
-holds groups of Columnar files and evicts the least recently used one; it does not keep a group
-larger than the whole cache.
+for the store while others compute; so are the columns of a single large group. `ParquetGroups`
+keeps only where plain values lie. The cache holds groups of Columnar files and evicts the least
+recently used one; it does not keep a group larger than the whole cache.
 
+SSTABLE-31  Only threads of Python hold fetched bytes, and each is joined before its result is
+    returned. A thread of Arrow's own pool may release them later, while the interpreter ends, and
+    that aborts the process.
 SSTABLE-25  An entry of a dropped file never comes back: a group whose decoding began before the
     drop is returned to its caller, and not kept.
 SSTABLE-26  The bytes of all entries are never more than `bytes_max`.
@@ -35,7 +38,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise, product
 from threading import Lock
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import google_crc32c
 import pyarrow as pa
@@ -59,6 +62,8 @@ _PARALLEL_BYTES: Final = 16 << 20
 """Stored bytes of a local file from which threads gain more than they cost."""
 _UUID_BYTES: Final = 16
 _HINT: Final = "Restore it from a copy, or roll back to a Version without it"
+
+_Share = TypeVar("_Share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +172,16 @@ class ParquetGroups:
 
     def _decode(self, groups: range, schema: pa.Schema, *, use_threads: bool) -> pa.Table:
         leaves = self._leaves(schema.names)
-        if self.is_local and use_threads:
-            stored = self.footer.chunks.lengths[groups.start : groups.stop, leaves].sum()
-            use_threads = bool(stored >= _PARALLEL_BYTES)
-        if not use_threads or len(groups) == 1:
-            return self._read_run(groups, leaves, schema, threads=use_threads)
-        read = partial(self._read_run, leaves=leaves, schema=schema, threads=False)
+        stored = self.footer.chunks.lengths[groups.start : groups.stop, leaves].sum()
+        is_large = use_threads and bool(stored >= _PARALLEL_BYTES)
+        if len(groups) == 1:
+            workers = min(len(schema), pa.cpu_count()) if is_large else 1
+            return self._read_run(groups, leaves, schema, workers=workers)
+        if not use_threads or (self.is_local and not is_large):
+            return self._read_run(groups, leaves, schema)
         workers = min(len(groups), pa.cpu_count() + 1)
-        with ThreadPoolExecutor(workers, thread_name_prefix="neve-decode") as pool:
-            tables = list(pool.map(read, _runs(groups, workers)))
-        return pa.concat_tables(tables)
+        read = partial(self._read_run, leaves=leaves, schema=schema)
+        return pa.concat_tables(_side_by_side(read, _runs(groups, workers)))
 
     @property
     def has_lineage(self) -> bool:
@@ -223,11 +228,25 @@ class ParquetGroups:
         return below
 
     def _read_run(
-        self, groups: range, leaves: Sequence[int], schema: pa.Schema, *, threads: bool
+        self, groups: range, leaves: Sequence[int], schema: pa.Schema, *, workers: int = 1
     ) -> pa.Table:
-        """Read consecutive groups, with one Arrow reader for all of them."""
+        """Read consecutive groups, with one Arrow reader for each worker."""
         stretches = self._fetch_chunks(groups, leaves)
         self._check(stretches, groups, leaves)
+        if workers == 1:
+            return self._read_columns(schema, stretches, groups)
+        read = partial(self._read_columns, stretches=stretches, groups=groups)
+        shares = [pa.schema([*schema][at::workers]) for at in range(workers)]
+        columns = {
+            name: column
+            for table in _side_by_side(read, shares)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+        return pa.table([columns[name] for name in schema.names], schema=schema)
+
+    def _read_columns(
+        self, schema: pa.Schema, stretches: Sequence[_Stretch], groups: range
+    ) -> pa.Table:
         footer = self.footer
         window = _Window(stretches, size=self._file.file_bytes)
         try:
@@ -235,10 +254,9 @@ class ParquetGroups:
                 pa.PythonFile(window, mode="r"),
                 metadata=footer.metadata,
                 page_checksum_verification=footer.checksums is None,
+                pre_buffer=False,
             )
-            decoded = opened.read_row_groups(
-                list(groups), columns=schema.names, use_threads=threads
-            )
+            decoded = opened.read_row_groups(list(groups), columns=schema.names, use_threads=False)
             table = _fit(decoded, schema)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise self._damage(f"{_shown(groups)} cannot be read: {error}") from error
@@ -388,6 +406,11 @@ def _runs(groups: range, count: int) -> list[range]:
     """Split groups into this many runs of about the same length."""
     cuts = [groups.start + len(groups) * at // count for at in range(count + 1)]
     return [range(start, stop) for start, stop in pairwise(cuts)]
+
+
+def _side_by_side(read: Callable[[_Share], pa.Table], shares: Sequence[_Share]) -> list[pa.Table]:
+    with ThreadPoolExecutor(len(shares), thread_name_prefix="neve-decode") as pool:
+        return list(pool.map(read, shares))
 
 
 def _shown(groups: range) -> str:

@@ -123,7 +123,8 @@ def read_deletes(file: DataFile, *, store: ObjectStore, paths: TablePaths) -> Re
             hint=_DAMAGED,
         )
     try:
-        table = pq.read_table(BytesIO(payload), schema=_SCHEMA, page_checksum_verification=True)
+        opened = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
+        table = opened.read(use_threads=False).cast(_SCHEMA)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corruption(
             f"remembered deletes cannot be read: {error}", path=path, hint=_DAMAGED

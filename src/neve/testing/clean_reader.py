@@ -102,7 +102,7 @@ class CleanReader:
             raise NotClean(f"{file.path} has {len(payload)} bytes, not {file.file_bytes}")
         parquet = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
         _check_field_ids(parquet.schema_arrow, file.path)
-        columns = parquet.read()
+        columns = parquet.read(use_threads=False)
         if columns.num_rows != file.row_count:
             raise NotClean(f"{file.path} has {columns.num_rows} rows, not {file.row_count}")
         kept = [place for place, number in enumerate(_field_ids(columns.schema))

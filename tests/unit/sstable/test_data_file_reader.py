@@ -206,9 +206,14 @@ def test_rows_of_all_types_and_keys_come_back(file_format: FileFormat, key: str)
 
 @every_format
 @pytest.mark.parametrize("columns", [None, ["score", "id"], ["name"], []], ids=str)
+@pytest.mark.parametrize("parallel_bytes", [16 << 20, 1], ids=["few bytes", "many bytes"])
 def test_every_range_of_rows_can_be_read(
-    file_format: FileFormat, columns: list[str] | None
+    file_format: FileFormat,
+    columns: list[str] | None,
+    parallel_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("neve.sstable.parquet_groups._PARALLEL_BYTES", parallel_bytes)
     opened = Open(file_format)
     reader = opened.reader
     expected = opened.rows if columns is None else opened.rows.select(columns)

@@ -70,6 +70,18 @@ def test_what_does_not_exist_is_an_error_of_its_type(world: Served) -> None:
     assert created.error == (406, "UnsupportedOperationException")
 
 
+def test_whether_something_exists_is_asked_without_a_body(world: Served) -> None:
+    lake, client, _ = world
+    make_orders(lake).close()
+    there, missing = (
+        client.send("HEAD", f"/v1/namespaces/shop/tables/{name}") for name in ("orders", "other")
+    )
+
+    assert (there.status, there.body, "content-type" in there.headers) == (204, b"", False)
+    assert (missing.status, missing.body) == (404, b"")
+    assert missing.headers["content-type"] == "application/json"
+
+
 def test_namespaces_nest_and_have_properties(world: Served) -> None:
     _, client, server = world
     catalog = RestCatalog("lake", uri=server.url)

@@ -78,26 +78,36 @@ def test_pyicebergs_tests_of_schemas_pass(tmp_path: Path) -> None:
     assert not re.search(r"failed|error", output.splitlines()[-1]), output
 
 
-def without_prefix(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document for a server whose paths have no prefix."""
+def served_document() -> dict[str, Any]:
+    """Return Iceberg's document for a server whose paths have no prefix.
+
+    It names the schema of some errors of views without the envelope that its own examples have.
+    """
+    document = yaml.safe_load(Path(OPENAPI).read_text(encoding="utf-8"))
     prefix = {"$ref": "#/components/parameters/prefix"}
     paths: dict[str, Any] = {}
     for path, item in document["paths"].items():
         kept = [each for each in item.get("parameters", []) if each != prefix]
         paths[path.replace("/{prefix}", "")] = {**item, "parameters": kept}
-    return {**document, "paths": paths}
+    schemas = "#/components/schemas/"
+    bare, whole = (
+        json.dumps(f"{schemas}{each}") for each in ("ErrorModel", "IcebergErrorResponse")
+    )
+    corrected: dict[str, Any] = json.loads(json.dumps(paths).replace(bare, whole))
+    return {**document, "paths": corrected}
 
 
 @pytest.mark.skipif(not OPENAPI or SCHEMATHESIS is None, reason="no document or no schemathesis")
-def test_no_request_of_the_specification_makes_the_server_fail(tmp_path: Path) -> None:
+def test_requests_of_the_specification_are_answered_as_it_says(tmp_path: Path) -> None:
     document = tmp_path / "rest.json"
-    document.write_text(json.dumps(without_prefix(yaml.safe_load(Path(OPENAPI).read_text()))))
+    document.write_text(json.dumps(served_document()))
+    checks = "not_a_server_error,response_schema_conformance,content_type_conformance"
     with neve.open(tmp_path / "lake") as lake, lake.serve() as server:
         make_orders(lake, "accounting.tax.sales").close()
         assert SCHEMATHESIS is not None
         done = subprocess.run(
             [SCHEMATHESIS, "run", str(document), "--url", server.url, "--seed", "1",
-             "--checks", "not_a_server_error", "--phases", "examples,fuzzing",
+             "--checks", checks, "--phases", "examples,coverage,fuzzing", "--continue-on-failure",
              "--max-examples", os.environ.get("NEVE_REST_EXAMPLES", "10")],
             capture_output=True, text=True, check=False,
         )  # fmt: skip

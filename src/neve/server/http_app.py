@@ -362,12 +362,9 @@ def _response(request: Request, answer: Answer) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "1"
-    has_body = request.method != "HEAD" and answer.status not in {
-        HTTPStatus.NO_CONTENT,
-        HTTPStatus.NOT_MODIFIED,
-    }
-    body = answer.body if has_body else b""
-    media = answer.media_type if has_body else None
+    is_empty = answer.status in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
+    body = b"" if is_empty or request.method == "HEAD" else answer.body
+    media = None if is_empty else answer.media_type
     return Response(body, status_code=int(answer.status), headers=headers, media_type=media)
 
 

@@ -372,5 +372,6 @@ class _Changer:
 
 
 def _first(rows: DataFrame) -> list[Mapping[str, Any]]:
-    """Return the rows that an error shows."""
-    return [row.asDict() for row in rows.limit(KEYS_SHOWN).collect()]
+    """Return the rows that an error shows, the same ones each time."""
+    in_order = rows.orderBy(*(sf.col(quoted(name)) for name in rows.columns))
+    return [row.asDict() for row in in_order.limit(KEYS_SHOWN).collect()]

@@ -365,7 +365,7 @@ class _Changer:
         names = names_of(key)
         return self._plain_rows(
             f"SELECT {names} FROM {quoted(ROWS)} GROUP BY {names} HAVING count(*) > 1 "
-            f"LIMIT {KEYS_SHOWN}"
+            f"ORDER BY {names} LIMIT {KEYS_SHOWN}"
         )
 
     def _first_of_each(self) -> pa.Table:

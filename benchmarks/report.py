@@ -33,14 +33,18 @@ from benchmarks.result_text import (
 )
 
 _COLORS: Final = {Kind.NEVE: "#1f6feb", Kind.PEER: "#c4822e", Kind.LIMIT: "#9aa4af"}
-_TITLES: Final = {
+TITLES: Final = {
     "log": "Log, key encoding and manifest",
     "table": "Table engine",
     "history": "Partitions and change feed",
     "iceberg": "Published tables",
+    "sql": "SQL",
+    "files": "Files in and out",
+    "growth": "Growth",
     "bucket": "Table in a bucket",
     "spark": "Data pipeline on Spark",
 }
+"""What the page of each suite is called."""
 _AXES: Final = {Shows.SECONDS: "less is better", Shows.MEGABYTES: "megabytes, less is better"}
 _LINEAR_REACH: Final = 60
 _BAR_INCHES: Final = 0.34
@@ -86,7 +90,7 @@ def terminal_table(workload: WorkloadRecord) -> str:
 
 
 def _page(run: RunRecord, *, json_name: str, plot_name: str) -> str:
-    title = f"{_TITLES[run.get('suite', 'log')]}{', quick run' if run['quick'] else ''}"
+    title = f"{TITLES[run.get('suite', 'log')]}{', quick run' if run['quick'] else ''}"
     sections = [
         f"# {title}, {run['date']}",
         f"Made by `{run['command']}` from [{json_name}]({json_name}); do not edit.",

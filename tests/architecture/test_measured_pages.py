@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.newest_results import SUITES, NewestResults
 from benchmarks.pages import BLOCKS, PAGES, RESULTS, ROOT, fill_page
+from benchmarks.report import TITLES
 from benchmarks.result_file import RatioRecord, read_run, write_run
 from benchmarks.run import SUITES as SUITES_THAT_RUN
 
@@ -149,5 +150,5 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
         fill_page("<!-- results: wind -->\n<!-- end of results -->", NewestResults({}))
 
 
-def test_every_suite_that_runs_is_looked_for() -> None:
-    assert set(SUITES) == set(SUITES_THAT_RUN)
+def test_every_suite_that_runs_is_looked_for_and_has_a_title() -> None:
+    assert set(SUITES) == set(SUITES_THAT_RUN) == set(TITLES)

@@ -593,9 +593,9 @@ def _is_arrow(changes: Rows) -> bool:
 
 
 def _refuse_unknown(meanings: Sequence[str | None], operations: Sequence[object]) -> None:
-    unknown = [place for place, meaning in enumerate(meanings) if meaning is None]
-    if not unknown:
+    if None not in meanings:
         return
+    unknown = [place for place, meaning in enumerate(meanings) if meaning is None]
     first = operations[unknown[0]]
     value = first.as_py() if isinstance(first, pa.Scalar) else first
     raise UnknownOperation(value, row=unknown[0], more=len(unknown) - 1)

@@ -18,7 +18,7 @@ SSTABLE-7  The position that `find` returns was compared with the row's key, unl
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Final, Literal, TypeAlias
 
@@ -229,11 +229,11 @@ class DataFileReader:
         names = self._names(columns)
         if not len(positions):
             return empty_rows(self._arrow_schema(names))
-        return self._take(positions, names, self._whole_group)
+        return self._take(positions, names, self._groups_with(names))
 
     def gather(self, positions: Positions, gather: Gather) -> None:
         """Add the rows at these positions, which ascend, to those of other files."""
-        self._gather(positions, self._whole_group, gather)
+        self._gather(positions, self._groups_with(gather.names), gather)
 
     # Keys
 
@@ -298,7 +298,7 @@ class DataFileReader:
         if not len(positions):
             rows = self._arrow_schema(self._key_names).empty_table()
         else:
-            rows = self._take(positions, self._key_names, self._key_group)
+            rows = self._take(positions, self._key_names, self._groups_with(self._key_names))
         return self._encoder.encode_arrays([rows.column(name) for name in self._key_names])
 
     def key_bound(self, key: bytes, *, side: Side) -> int:
@@ -336,7 +336,7 @@ class DataFileReader:
         if get is not None:
             return get(i)
         if self._is_index_open and not self._has_index_rows:
-            cached = self._cache.hit((self._path, n, False))
+            cached = self._cache.hit((self._path, n, ()))
             if cached is not None and cached.read_row is not None:
                 return cached.read_row(i)
         return self._getter(n)(i)
@@ -486,10 +486,18 @@ class DataFileReader:
         """Return a group with all columns."""
         return self._mapped_source(n) or self._cached_group(n)
 
-    def _key_group(self, n: int) -> GatherSource:
-        """Return a group that has the key columns, and perhaps others."""
+    def _groups_with(self, names: Sequence[str]) -> Callable[[int], GatherSource]:
+        """Return the function from a number to a group with these columns, and perhaps others.
+
+        Only these are decoded, unless they are most of the columns or the group is there.
+        """
+        if not names or len(names) * 2 > len(self._schema.columns):
+            return self._whole_group
+        return partial(self._some_columns, names=tuple(names))
+
+    def _some_columns(self, n: int, names: tuple[str, ...]) -> GatherSource:
         found = self._mapped_source(n) or self._cache.find(self.file.path, n)
-        return self._cached_keys(n) if found is None else found
+        return self._cached_columns(n, names) if found is None else found
 
     def _mapped_source(self, n: int) -> GatherSource | None:
         if not self._rows_are_mapped:
@@ -502,10 +510,8 @@ class DataFileReader:
             found = self._sources[n] = GatherSource(batch)
         return found
 
-    def _cached_keys(self, n: int) -> CachedGroup:
-        return self._cache.load(
-            self.file.path, n, lambda: self._decode(n, self._key_names), keys_only=True
-        )
+    def _cached_columns(self, n: int, names: tuple[str, ...]) -> CachedGroup:
+        return self._cache.load(self.file.path, n, lambda: self._decode(n, names), names)
 
     def _decode(self, n: int, names: Sequence[str]) -> pa.RecordBatch:
         self._recorder.add(SSTABLE_GROUPS_DECODED, 1)
@@ -521,7 +527,7 @@ class DataFileReader:
         cached = self._cached_group(n)
         if cached.read_row is None:
             cached.read_row = self._cells.bind(cached.batch)
-            self._cache.share((self._path, n, False), cached, self._getters)
+            self._cache.share((self._path, n, ()), cached, self._getters)
         return cached.read_row
 
     def _key_getter(self, n: int) -> RowGetter:
@@ -534,7 +540,7 @@ class DataFileReader:
             if batch is not None:
                 found = self._key_getters[n] = self._key_cells.bind(batch.select(self._key_names))
                 return found
-        cached = self._cached_keys(n)
+        cached = self._cached_columns(n, tuple(self._key_names))
         if cached.read_row is None:
             cached.read_row = self._key_cells.bind(cached.batch)
         return cached.read_row

@@ -434,8 +434,8 @@ def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 Row: TypeAlias = dict[str, object]
-Part: TypeAlias = tuple[str, int, bool]
-"""Path of a file, number of a group, and whether it has only the key columns."""
+Part: TypeAlias = tuple[str, int, tuple[str, ...]]
+"""Path of a file, number of a group, and its columns: none stand for all of them."""
 
 
 class CachedGroup(GatherSource):
@@ -504,9 +504,9 @@ class GroupCache:
                 self._was_read_locked(part, entry)
             return self._hits, self._misses
 
-    def find(self, path: str, group: int, *, keys_only: bool = False) -> CachedGroup | None:
-        """Return a cached group, or None."""
-        part = (path, group, keys_only)
+    def find(self, path: str, group: int) -> CachedGroup | None:
+        """Return a cached group with all columns, or None."""
+        part = (path, group, ())
         with self._lock:
             entry = self._entries.get(part)
             if entry is not None:
@@ -539,11 +539,10 @@ class GroupCache:
         path: str,
         group: int,
         decode: Callable[[], pa.RecordBatch],
-        *,
-        keys_only: bool = False,
+        names: tuple[str, ...] = (),
     ) -> CachedGroup:
         """Return a group, decoding it when it is not cached; raises what decoding raises."""
-        part = (path, group, keys_only)
+        part = (path, group, names)
         found = self.hit(part)
         if found is not None:
             return found

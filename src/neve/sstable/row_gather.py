@@ -99,6 +99,11 @@ class Gather:
         self._tables: list[pa.Table] = []
         self._held = 0
 
+    @property
+    def names(self) -> list[str]:
+        """The columns of the rows."""
+        return self._schema.names
+
     def add(self, source: GatherSource, places: Places) -> None:
         """Take some rows of a batch, after all rows before."""
         self._parts.append((source, places))

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.keys.arrays import concat_keys
+from neve.keys.arrays import concat_keys, key_spans
 from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import HASH_BYTES, exact_hashes
 from neve.model.arrow_buffers import Flags, Positions
 from neve.model.row_rules import RowRules
 from neve.model.schema import TableSchema
@@ -181,12 +182,16 @@ def folded(
 
 def by_order(orders: Orders, age: Positions) -> Positions:
     """Return places, the oldest change first: by order, and then by age."""
+    _, starts, ends = key_spans(orders)
+    width = int(ends[0] - starts[0]) if len(orders) else 0
+    if width <= HASH_BYTES and not orders.null_count and (ends - starts == width).all():
+        found: Positions = np.lexsort((age, exact_hashes(orders, width=width)))
+        return found
     encoded = orders.fill_null(b"").dictionary_encode()
     by_value = pc.sort_indices(encoded.dictionary).to_numpy()
     rank = np.empty(len(by_value), np.int64)
     rank[by_value] = np.arange(len(by_value))
-    found: Positions = np.lexsort((age, rank[encoded.indices.to_numpy(zero_copy_only=False)]))
-    return found
+    return np.lexsort((age, rank[encoded.indices.to_numpy(zero_copy_only=False)]))
 
 
 def all_columns(schema: TableSchema) -> frozenset[int]:

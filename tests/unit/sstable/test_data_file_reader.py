@@ -256,6 +256,22 @@ def test_rows_of_a_columnar_file_are_decoded_once_while_the_cache_holds_them() -
     assert opened.files.counters.total(SSTABLE_GROUPS_DECODED) == 5
 
 
+def test_few_columns_of_rows_are_decoded_alone_unless_the_group_is_there() -> None:
+    opened = Open(FileFormat.COLUMNAR)
+    reader, positions = opened.reader, np.array([3, 70, 71])
+    expected = opened.rows.take(positions).select(["score"])
+
+    for _ in range(2):
+        assert reader.take(positions, ["score"]).equals(expected)
+    assert opened.files.counters.total(SSTABLE_GROUPS_DECODED) == 2
+    assert opened.files.cache.byte_count < 2 * 64 * 10
+    opened.files.cache.clear()
+    for n in (0, 1):
+        reader.group(n)
+    assert reader.take(positions, ["score"]).equals(expected)
+    assert opened.files.counters.total(SSTABLE_GROUPS_DECODED) == 4
+
+
 def test_a_short_range_that_comes_again_is_not_decoded_again() -> None:
     opened = Open(FileFormat.COLUMNAR)
     reader = opened.reader

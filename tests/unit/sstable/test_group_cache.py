@@ -54,7 +54,7 @@ def test_a_slice_counts_for_all_the_memory_it_keeps_alive() -> None:
 def test_key_columns_and_whole_groups_are_kept_apart() -> None:
     cache = GroupCache(10 * BATCH_BYTES)
     whole = cache.load("a", 0, lambda: batch(10))
-    keys = cache.load("a", 0, lambda: batch(10), keys_only=True)
+    keys = cache.load("a", 0, lambda: batch(10), names=("id",))
     assert keys is not whole
     assert cache.find("a", 0) is whole
 

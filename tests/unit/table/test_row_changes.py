@@ -168,3 +168,22 @@ def test_places_are_ordered_by_value_and_then_by_age() -> None:
     orders = pa.array([b"b", None, b"a", b"b"], pa.large_binary())
 
     assert by_order(orders, np.array([3, 2, 1, 0])).tolist() == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        [b"\x80\x00\x00\x00\x00\x00\x00\x07", b"\x7f\xff\xff\xff\xff\xff\xff\xff", b"\x80" * 8],
+        [b"b", b"a", b"b", b"\x00"],
+        [b"nine bytes", b"nine bytez", b"eight by"],
+        [b"b", None, b"", b"ab", b"b"],
+        [],
+    ],
+    ids=["eight bytes", "one byte", "more than eight", "of any length", "none"],
+)
+def test_places_are_by_order_and_then_by_age(orders: list[bytes | None]) -> None:
+    age = np.arange(len(orders))[::-1].copy()
+
+    found = by_order(pa.array(orders, pa.large_binary()), age)
+
+    assert found.tolist() == sorted(range(len(orders)), key=lambda at: (orders[at] or b"", age[at]))

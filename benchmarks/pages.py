@@ -21,6 +21,7 @@ from typing import Final
 
 from benchmarks.harness import Shows
 from benchmarks.newest_results import Found, NewestResults
+from benchmarks.report import TITLES
 from benchmarks.result_file import CandidateRecord, Pace, RatioRecord
 from benchmarks.result_text import (
     NOTHING,
@@ -251,17 +252,8 @@ def _sources_block(results: NewestResults) -> str:
 
 
 def _speed_block(results: NewestResults) -> str:
-    names = {
-        "table": "tables",
-        "history": "history",
-        "sql": "SQL",
-        "iceberg": "Iceberg",
-        "bucket": "bucket",
-        "log": "log and manifest",
-        "spark": "Spark",
-    }
     links = ", ".join(
-        f"[{names[suite]}](benchmarks/results/{run['date']}-{suite}.md)"
+        f"[{TITLES[suite]}](benchmarks/results/{run['date']}-{suite}.md)"
         for suite, run in results.runs.items()
     )
     table = table_text(
@@ -302,7 +294,7 @@ def _speed_rows(results: NewestResults) -> list[Sequence[str]]:
         beside("the same until flushed and clean", "table_upsert_settled"),
         beside("get by key, warm", "table_get", to="RocksDB", also=times_text(lmdb)),
         beside("1,000 rows by key in one call", "table_get_many"),
-        beside("scan to Arrow, young files: mapped, nothing is decoded", "table_scan"),
+        beside("scan to Arrow, with the cache", "table_scan"),
         beside("scan to Arrow, old files, no cache", "table_scan", mine=_OLD),
         beside("sum of a column, old files, no cache", "table_sum", mine=_OLD),
         beside("delete a tenth of the rows by key", "table_delete"),

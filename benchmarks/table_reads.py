@@ -48,8 +48,8 @@ _BARE: Final = "bare Parquet read"
 _COLUMNAR: Final = (DUCKDB, DELTA, PYICEBERG, PAIMON, DUCKLAKE)
 
 _AGE_NOTE: Final = (
-    "`neve` is the table as loading leaves it: young files, whose rows are also kept ready to read "
-    "in a file beside them. `old files` is after `compact(full=True)`: compressed Parquet only."
+    "`neve` is the table as loading leaves it, with its cache of decoded rows. "
+    "`old files` is after `compact(full=True)`: compressed Parquet only."
 )
 _CACHE_NOTE: Final = "`no cache` decodes its Parquet again each time, as a first read does."
 _SMALL_NOTE: Final = (

@@ -118,7 +118,7 @@ def test_a_result_on_spark_is_one_line_by_cpu_with_its_target(tmp_path: Path) ->
 
     [line] = [line for line in shown.splitlines() if "on Spark: compaction" in line]
     assert f"{ratio['cpu_ratio']['median']:.2f} times {ratio['to']}, by CPU | 3, " in line
-    assert "[Spark](benchmarks/results/2026-01-31-spark.md)" in shown
+    assert "[Data pipeline on Spark](benchmarks/results/2026-01-31-spark.md)" in shown
     assert shown.count("somebody") == 0
     assert BLOCKS["spark"](NewestResults.read(tmp_path)).count("somebody") == 1
 

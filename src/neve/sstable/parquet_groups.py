@@ -435,7 +435,7 @@ def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:
 
 Row: TypeAlias = dict[str, object]
 Part: TypeAlias = tuple[str, int, tuple[str, ...]]
-"""Path of a file, number of a group, and its columns: none stand for all of them."""
+"""Path of a file, number of a group, and its columns; empty means all of them."""
 
 
 class CachedGroup(GatherSource):

@@ -604,7 +604,7 @@ def test_a_cached_group_that_is_read_stays_and_is_counted() -> None:
         group = cache.load("file", n, lambda: batch)
         if group.read_row is None:
             group.read_row = RowCells(schema).bind(batch)
-            cache.share(("file", n, False), group, getters)
+            cache.share(("file", n, ()), group, getters)
 
     load(0)
     load(1)

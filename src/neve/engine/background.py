@@ -185,7 +185,8 @@ class WorkerPool:
         self._busy -= 1
         for work, pause in zip(works, pauses, strict=True):
             work.turn.is_running = False
-            if pause is None:
+            # One that was closed after its last look was still running then.
+            if pause is None or work.is_closing:
                 self._leave(work)
             elif work.turn.is_woken:
                 self.wake(work)
@@ -330,6 +331,11 @@ class BackgroundWork:
     def has_ended(self) -> bool:
         """Whether no step runs any more, and none will."""
         return self.turn.ended.is_set()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether no further step is to begin."""
+        return self._is_closing.is_set()
 
     def start(self) -> None:
         """Begin."""

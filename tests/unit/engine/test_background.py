@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from neve.engine.background import BackgroundWork, end_forgotten
+from neve.engine.background import BackgroundWork, WorkerPool, end_forgotten
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 WAIT_SECONDS = 30
@@ -142,6 +142,37 @@ def test_closing_at_once_after_starting_never_hangs() -> None:
         work.start()
         work.close()
         assert work.has_ended
+
+
+def test_one_that_is_closed_when_its_steps_have_just_ended_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_run, is_told = threading.Event(), threading.Event()
+    run, close = BackgroundWork.run, WorkerPool.close
+
+    def run_and_wait(work: BackgroundWork) -> float | None:
+        pause = run(work)
+        has_run.set()
+        is_told.wait(WAIT_SECONDS)
+        return pause
+
+    def close_and_tell(pool: WorkerPool, work: BackgroundWork) -> None:
+        close(pool, work)
+        is_told.set()
+
+    monkeypatch.setattr(BackgroundWork, "run", run_and_wait)
+    monkeypatch.setattr(WorkerPool, "close", close_and_tell)
+    owner = Owner()
+    work = BackgroundWork("bg-closed-late", [owner.step])
+    work.start()
+    work.wake()
+    assert has_run.wait(WAIT_SECONDS)
+
+    closing = threading.Thread(target=work.close, daemon=True)
+    closing.start()
+    closing.join(WAIT_SECONDS)
+
+    assert work.has_ended
 
 
 def test_the_work_of_an_owner_that_is_gone_ends() -> None:

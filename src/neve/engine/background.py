@@ -185,7 +185,7 @@ class WorkerPool:
         self._busy -= 1
         for work, pause in zip(works, pauses, strict=True):
             work.turn.is_running = False
-            # One that was closed after its last look was still running then.
+            # A close that arrives between the last check and this message finds it running.
             if pause is None or work.is_closing:
                 self._leave(work)
             elif work.turn.is_woken:

@@ -59,7 +59,7 @@ from neve.storage.table_paths import TablePaths, join_path
 # Chunks this close to each other are fetched together: cheaper than two requests.
 _GAP_BYTES_MAX: Final = 32 << 10
 _PARALLEL_BYTES: Final = 16 << 20
-"""Stored bytes of a local file from which threads gain more than they cost."""
+"""Stored bytes of a local run, or of one group, from which threads gain more than they cost."""
 _UUID_BYTES: Final = 16
 _HINT: Final = "Restore it from a copy, or roll back to a Version without it"
 

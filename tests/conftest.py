@@ -1,7 +1,9 @@
 """What every test folder shares: Hypothesis profiles, the scoreboard, lakes that end."""
 
+import gc
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 Record = Callable[[str], None]
 SCOREBOARD_FILE = os.environ.get("NEVE_SCOREBOARD")
+_FORGOTTEN_SECONDS = 30
 OUTCOMES = ("passed", "failed", "error", "skipped")
 
 
@@ -32,6 +35,15 @@ def _lakes_in_memory_end() -> Iterator[None]:
     """Let the lakes at `memory://…` end with the test that made them."""
     yield
     forget_memory_stores()
+
+
+@pytest.fixture
+def no_forgotten() -> None:
+    """Wait for what earlier tests forgot to close: it ends in threads of its own."""
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "neve-forgotten":
+            thread.join(_FORGOTTEN_SECONDS)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.gates import Gate
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.string()}
 SCHEMA = pa.schema(COLUMNS)
 WAIT_SECONDS = 20
+pytestmark = pytest.mark.usefixtures("no_forgotten")
 TINY = neve.TableOptions(sync="none", memtable_bytes=4_096, level0_files=2)
 
 HOLD = """

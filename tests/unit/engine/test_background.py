@@ -11,6 +11,7 @@ from neve.engine.background import BackgroundWork, WorkerPool, end_forgotten
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 WAIT_SECONDS = 30
+pytestmark = pytest.mark.usefixtures("no_forgotten")
 
 
 class Owner:

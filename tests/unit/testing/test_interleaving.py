@@ -11,6 +11,7 @@ from neve.testing.interleaving import Deadlock, InterleavedDisk, Interleaving, i
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 
 SEEDS = range(40)
+pytestmark = pytest.mark.usefixtures("no_forgotten")
 
 
 def racing_counters(seed: int) -> tuple[int, tuple[str, ...]]:

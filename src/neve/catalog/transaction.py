@@ -374,6 +374,10 @@ class TransactionReader:
         """The schema of its rows."""
         return self._inner.view.context.schema
 
+    def dictionary_columns(self) -> frozenset[str]:
+        """Columns of text that files store as dictionaries."""
+        return self._inner.view.dictionary_columns()
+
     def get_many(self, keys: object) -> pa.Table:
         """Return the rows of keys, in the thread of the transaction."""
         return self._table.get_many(keys)

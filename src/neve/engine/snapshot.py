@@ -210,6 +210,13 @@ class Snapshot(Handle):
         return self._view
 
 
+def dictionary_columns(snapshot: Snapshot) -> frozenset[str]:
+    """Return the columns of text that the files of a snapshot store as dictionaries."""
+    view = snapshot._checked()  # noqa: SLF001 - of this module
+    with snapshot._lost.explained(view.version):  # noqa: SLF001 - of this module
+        return view.dictionary_columns()
+
+
 def rows_in_order(
     keys: object, view: TableView, get_rows: GetRows, *, with_missing: bool
 ) -> pa.Table:

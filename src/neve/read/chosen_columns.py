@@ -5,11 +5,19 @@
 
 A field is returned in its struct, as in Iceberg: a struct has the requested fields, in the order of
 the schema, and is NULL where the whole one is. Files are read by whole columns.
+
+An engine that calculates with the rows may ask for compact forms, which it takes as they are:
+
+    text that files store as a dictionary     a dictionary
+    decimals of at most 18 digits             integers of 32 or 64 bits instead of 128
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, cast
 
+import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument
@@ -17,6 +25,8 @@ from neve.model.arrow_types import child_fields
 from neve.model.bound_predicate import named_field
 from neve.model.display import shown
 from neve.model.schema import TableSchema
+from neve.model.schema_view import ArrowArray
+from neve.sstable.parquet_groups import dictionary_field
 from neve.table.schema_mapping import ArrayWay, array_way
 
 _Places = tuple[int, ...]
@@ -73,6 +83,53 @@ def chosen_columns(columns: Sequence[str] | None, schema: TableSchema) -> Chosen
             ways[name] = way
         fields.append(field_given)
     return ChosenColumns(asked=asked, names=tuple(found), schema=pa.schema(fields), ways=ways)
+
+
+_DIGITS_32: Final = 9
+_DIGITS_64: Final = 18
+
+
+def compact_schema(schema: pa.Schema, dictionaries: Collection[str]) -> pa.Schema:
+    """Return the compact forms of columns."""
+    fields = [dictionary_field(field, dictionaries) for field in schema]
+    return pa.schema([field.with_type(_compact_type(field.type)) for field in fields])
+
+
+def compact_columns(columns: ChosenColumns, dictionaries: Collection[str]) -> ChosenColumns:
+    """Return the same columns in compact forms."""
+    schema = compact_schema(columns.schema, dictionaries)
+    ways = dict(columns.ways)
+    for field, compact in zip(columns.schema, schema, strict=True):
+        if field.type != compact.type:
+            is_text = pa.types.is_dictionary(compact.type)
+            ways[field.name] = _as_dictionary if is_text else partial(_narrow, kind=compact.type)
+    return replace(columns, schema=schema, ways=ways)
+
+
+def _compact_type(kind: pa.DataType) -> pa.DataType:
+    if not isinstance(kind, pa.Decimal128Type) or kind.precision > _DIGITS_64:
+        return kind
+    decimal = pa.decimal32 if kind.precision <= _DIGITS_32 else pa.decimal64
+    return decimal(kind.precision, kind.scale)
+
+
+def _as_dictionary(array: ArrowArray) -> ArrowArray:
+    if pa.types.is_dictionary(array.type):
+        return array
+    return cast("pa.StringArray", array).dictionary_encode()
+
+
+def _narrow(array: ArrowArray, *, kind: pa.DataType) -> ArrowArray:
+    """Keep the low bits of decimals, which have the whole number."""
+    if array.null_count:
+        return array.cast(kind)
+    values = array.buffers()[1]
+    assert values is not None
+    width = np.dtype(f"<i{kind.byte_width}")
+    step = array.type.byte_width // width.itemsize
+    start, stop = array.offset * step, (array.offset + len(array)) * step
+    low = np.ascontiguousarray(np.frombuffer(memoryview(values), width)[start:stop:step])
+    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(low.data)], null_count=0)
 
 
 def _refuse_again(places: _Places, others: Mapping[_Places, str], name: str) -> None:

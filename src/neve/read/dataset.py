@@ -12,11 +12,11 @@ Arrow's own code would read the files of a dataset, and there are none to read a
 not asked for through Python fails with the name of this class.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, Final, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, Final, NoReturn, Protocol, Self, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from neve.errors import InvalidArgument
 from neve.model.schema import TableSchema
 from neve.read.arrow_filters import Comparing, arrow_predicate
+from neve.read.chosen_columns import compact_schema
 from neve.read.filters import Filter
 
 # `pyarrow.dataset.Dataset`, which takes long to load.
@@ -58,6 +59,10 @@ class Scanned(Protocol):
 
     def explain(self) -> object:
         """Say what a run reads."""
+        ...
+
+    def compact(self, dictionaries: Collection[str]) -> Self:
+        """Return columns in compact forms, and these columns of text as dictionaries."""
         ...
 
 
@@ -140,12 +145,17 @@ def scan_dataset(
     comparing: Comparing = Comparing.ARROW,
     log: RunLog | None = None,
     is_checked: bool = False,
+    dictionaries: Collection[str] = (),
 ) -> ArrowDataset:
     """Return the rows of a source as a dataset, whose runs are noted in the log.
 
     With the comparisons of another engine, a filter without a predicate is InexactError; or it is
-    left out, if the engine checks all rows once more.
+    left out, if the engine checks all rows once more. Such an engine gets columns in compact forms,
+    and columns of text in `dictionaries` as dictionaries.
     """
+    schema = source.schema.arrow_schema
+    if comparing is not Comparing.ARROW:
+        schema = compact_schema(schema, dictionaries)
 
     def run(columns: Sequence[str] | None, asked: pc.Expression | None) -> ScanRun:
         try:
@@ -159,6 +169,8 @@ def scan_dataset(
                     raise InexactError(str(asked))  # noqa: TRY301 - noted below
             make = partial(source.scan, found, columns)
             scan = make(None)
+            if comparing is not Comparing.ARROW:
+                scan = scan.compact(dictionaries)
         except Exception as error:
             if log is not None:
                 log.failures.append(error)
@@ -167,7 +179,7 @@ def scan_dataset(
             log.scans.append(scan)
         return ScanRun(scan, make, log)
 
-    return _dataset_class()(source.schema.arrow_schema, run)
+    return _dataset_class()(schema, run)
 
 
 def dataset_of(scan: Scanned) -> ArrowDataset:

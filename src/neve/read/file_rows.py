@@ -14,6 +14,7 @@
 """
 
 from bisect import bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -58,14 +59,21 @@ class FileRows:
     """One file in one run of a scan; pieces may be read by many threads."""
 
     def __init__(
-        self, planned: PlannedFile, plan: ScanPlan, view: TableView, memory: MemoryRows
+        self,
+        planned: PlannedFile,
+        plan: ScanPlan,
+        view: TableView,
+        memory: MemoryRows,
+        dictionaries: Collection[str] = (),
     ) -> None:
+        """Take a file; columns of text in `dictionaries` may be returned as dictionaries."""
         self.file = planned.probe.file
         self._plan = plan
         self._view = view
         self._needs_filter = planned.needs_filter
         self._reader = planned.probe.reader
         self._mapping = view.context.mapping_from(self.file.schema_id)
+        self._dictionaries = dictionaries if self._mapping.is_identity else ()
         self._kept = self._live_flags(memory)
 
     def pieces(self, *, rows_max: int | None) -> FilePieces:
@@ -150,7 +158,8 @@ class FileRows:
         """Count the rows of a piece, reading no more than the filter needs."""
         kept = self._kept_in(piece)
         if piece.needs_filter:
-            rows = self._columns(self._plan.filter.names, piece, use_threads=use_threads)
+            asked = self._plan.filter.names
+            rows = self._columns(asked, piece, use_threads=use_threads, is_compared=True)
             return int(np.count_nonzero(self._filter_mask(rows, kept)))
         return piece.stop - piece.start if kept is None else int(np.count_nonzero(kept))
 
@@ -213,7 +222,7 @@ class FileRows:
             rows = self._columns(names, piece, use_threads=use_threads)
             return (rows, None) if kept is None else (chosen_rows(rows, kept), kept)
         asked = self._plan.filter.names
-        rows = self._columns(asked, piece, use_threads=use_threads)
+        rows = self._columns(asked, piece, use_threads=use_threads, is_compared=True)
         mask = self._filter_mask(rows, kept)
         if not mask.any():
             return None
@@ -223,7 +232,8 @@ class FileRows:
             further = self._columns(others, piece, use_threads=use_threads)
             held.update(zip(further.column_names, further.columns, strict=True))
             columns = [held[name] for name in names]
-            fields = [self._view.context.schema.arrow_schema.field(name) for name in names]
+            schema = self._view.context.schema.arrow_schema
+            fields = [schema.field(name).with_type(held[name].type) for name in names]
             rows = pa.table(columns, schema=pa.schema(fields))
         else:
             rows = rows.select(names)
@@ -233,7 +243,14 @@ class FileRows:
         mask = self._plan.filter.mask(rows)
         return mask if kept is None else mask & kept
 
-    def _columns(self, names: tuple[str, ...], piece: Piece, *, use_threads: bool) -> pa.Table:
+    def _columns(
+        self,
+        names: tuple[str, ...],
+        piece: Piece,
+        *,
+        use_threads: bool,
+        is_compared: bool = False,
+    ) -> pa.Table:
         """Read all rows of a piece, in the schema of the scan."""
         sources = self._mapping.source_names(names)
         if not sources and names:
@@ -241,7 +258,11 @@ class FileRows:
             blank = pa.RecordBatch.from_arrays([pa.nulls(piece.stop - piece.start)], ["blank"])
             return pa.Table.from_batches([self._mapping.batch(blank, names)])
         rows = self._reader.read(
-            sources, start=piece.start, stop=piece.stop, use_threads=use_threads
+            sources,
+            start=piece.start,
+            stop=piece.stop,
+            use_threads=use_threads,
+            dictionaries=() if is_compared else self._dictionaries,
         )
         return self._mapping.table(rows, names) if names else rows
 

@@ -22,7 +22,7 @@ whose keys are in the memtables. `explain` reports what a scan will do and what 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ from neve.model.arrow_buffers import flag_array
 from neve.model.data_file import DataFile
 from neve.model.display import listed, shown
 from neve.notebook import facts, note, page, shown_page
-from neve.read.chosen_columns import chosen_columns
+from neve.read.chosen_columns import chosen_columns, compact_columns
 from neve.read.dataset import ArrowDataset, dataset_of
 from neve.read.file_rows import BATCH_ROWS, FilePieces, FileRows, Piece
 from neve.read.filters import Filter, row_filter
@@ -154,7 +154,7 @@ def _shown_key(key: bytes) -> str:
 
 _WORKERS_MAX: Final = 8
 # Threads cost more than they gain for fewer stored bytes of a local table.
-_THREADED_BYTES: Final = 16 << 20
+_THREADED_BYTES: Final = 2 << 20
 
 
 Result = TypeVar("Result")
@@ -228,6 +228,7 @@ class Scan(KeptInProcess):
         self._view = view
         self._columns = chosen_columns(request.columns, context.schema)
         self._names = self._columns.names
+        self._dictionaries: Collection[str] = ()
         self._filter = unexpired(row_filter(request.filter, context.schema), view)
         self._key_range = asked_range(request.key_range, context.encoder)
         self._limit = limit
@@ -251,6 +252,12 @@ class Scan(KeptInProcess):
             report(monotonic() - began)
 
         self._pin = timed
+        return self
+
+    def compact(self, dictionaries: Collection[str]) -> Self:
+        """Return the columns in compact forms, and these columns of text as dictionaries."""
+        self._dictionaries = dictionaries
+        self._columns = compact_columns(self._columns, dictionaries)
         return self
 
     @property
@@ -467,7 +474,7 @@ class Scan(KeptInProcess):
             yield partial(self._open, planned)
 
     def _open(self, planned: PlannedFile) -> FilePieces:
-        rows = FileRows(planned, self._plan, self._view, self._memory)
+        rows = FileRows(planned, self._plan, self._view, self._memory, self._dictionaries)
         if not self._wants_many:
             # The first group may be enough.
             return rows.pieces(rows_max=0)

@@ -20,6 +20,7 @@ from neve.catalog.sql_door import Frame, Parameters
 from neve.catalog.system_tables import SYSTEM_TABLES
 from neve.catalog.table import Table, open_table_of
 from neve.catalog.transaction import LakeTransaction, Transaction, TransactionReader
+from neve.engine.snapshot import Snapshot, dictionary_columns
 from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.display import shown
 from neve.model.schema import TableSchema
@@ -164,7 +165,9 @@ class RelationSet:
             _refuse_same_names(found.schema, name)
             self._scanned[name] = found
             self._logs[name] = log = RunLog()
-            dataset = scan_dataset(found, comparing=Comparing.DUCKDB, log=log)
+            dataset = scan_dataset(
+                found, comparing=Comparing.DUCKDB, log=log, dictionaries=_dictionaries(found)
+            )
             self._connection.register(name, dataset)
 
     def add(self, name: str, rows: pa.Table) -> None:
@@ -262,6 +265,7 @@ class RelationSet:
                 comparing=Comparing.DUCKDB,
                 log=self._logs[name],
                 is_checked=True,
+                dictionaries=_dictionaries(self._scanned[name]),
             )
             self._connection.register_unpushed(name, unpushed)
         self._unpushed |= inexact
@@ -304,6 +308,16 @@ class RelationSet:
             if similar is not None
             else "Name tables with their namespaces, and pass frames by name",
         )
+
+
+def _dictionaries(source: ScanSource) -> frozenset[str]:
+    match source:
+        case Snapshot():
+            return dictionary_columns(source)
+        case TransactionReader():
+            return source.dictionary_columns()
+        case _:
+            return frozenset()
 
 
 def _refuse_same_names(schema: TableSchema, relation: str) -> None:

@@ -16,7 +16,7 @@ SSTABLE-7  The position that `find` returns was compared with the row's key, unl
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from functools import cached_property, partial
 from threading import Lock
@@ -179,6 +179,11 @@ class DataFileReader:
         """Facts in the footer about the columns of each group."""
         return GroupFacts(self._footer.metadata, self._schema)
 
+    @property
+    def dictionary_columns(self) -> frozenset[str]:
+        """Columns of text that are stored as dictionaries."""
+        return self._parquet.dictionary_columns
+
     def group(self, n: int) -> pa.RecordBatch:
         """Return a row group with all columns in the file's schema; raises Corruption."""
         return self._whole_group(n).batch
@@ -190,10 +195,12 @@ class DataFileReader:
         start: int,
         stop: int,
         use_threads: bool = True,
+        dictionaries: Collection[str] = (),
     ) -> pa.Table:
         """Return rows from `start` up to `stop` with these columns, None for all.
 
-        Raises NotFound for a column the file does not have, Corruption.
+        Columns of text in `dictionaries` may be returned as dictionaries. Raises NotFound for a
+        column the file does not have, Corruption.
         """
         if not 0 <= start <= stop <= self.file.row_count:
             raise InvalidArgument(
@@ -210,7 +217,12 @@ class DataFileReader:
             table = self._read_cached(groups, names, stop - start)
         if table is None:
             # Without columns only the number of rows is needed, and the key column has it.
-            table = self._parquet.read(groups, names or self._key_names, use_threads=use_threads)
+            table = self._parquet.read(
+                groups,
+                names or self._key_names,
+                use_threads=use_threads,
+                dictionaries=dictionaries,
+            )
             table = table.select(names)
         return table.slice(start - self._starts[groups[0]], stop - start)
 

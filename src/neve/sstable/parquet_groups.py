@@ -32,7 +32,7 @@ SSTABLE-26  The bytes of all entries are never more than `bytes_max`.
 import io
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -58,7 +58,7 @@ from neve.storage.table_paths import TablePaths, join_path
 
 # Chunks this close to each other are fetched together: cheaper than two requests.
 _GAP_BYTES_MAX: Final = 32 << 10
-_PARALLEL_BYTES: Final = 16 << 20
+_PARALLEL_BYTES: Final = 2 << 20
 """Stored bytes of a local run, or of one group, from which threads gain more than they cost."""
 _UUID_BYTES: Final = 16
 _HINT: Final = "Restore it from a copy, or roll back to a Version without it"
@@ -152,9 +152,21 @@ class ParquetGroups:
         """Whether reading does not wait for a network."""
         return isinstance(self._store, ReadsInto)
 
-    def read(self, groups: range, names: Sequence[str], *, use_threads: bool = True) -> pa.Table:
-        """Return whole groups, at least one, with these columns; raises Corruption."""
-        schema = pa.schema([self._schema.field(name) for name in names])
+    def read(
+        self,
+        groups: range,
+        names: Sequence[str],
+        *,
+        use_threads: bool = True,
+        dictionaries: Collection[str] = (),
+    ) -> pa.Table:
+        """Return whole groups, at least one, with these columns; raises Corruption.
+
+        `dictionaries` are columns of text that are returned as dictionaries, see
+        `dictionary_columns`; other ones would be encoded for it.
+        """
+        fields = [self._schema.field(name) for name in names]
+        schema = pa.schema([dictionary_field(each, dictionaries) for each in fields])
         self._leaves(names)
         plain: dict[str, ArrowArray] = {}
         for field in schema:
@@ -182,6 +194,21 @@ class ParquetGroups:
         workers = min(len(groups), pa.cpu_count() + 1)
         read = partial(self._read_run, leaves=leaves, schema=schema)
         return pa.concat_tables(_side_by_side(read, _runs(groups, workers)))
+
+    @cached_property
+    def dictionary_columns(self) -> frozenset[str]:
+        """Columns of text that are stored as dictionaries."""
+        metadata = self.footer.metadata
+        if not metadata.num_row_groups:
+            return frozenset()
+        group = metadata.row_group(0)
+        return frozenset(
+            path
+            for at, path in enumerate(self._leaf_paths)
+            if path in self._schema.names
+            and pa.types.is_string(self._schema.field(path).type)
+            and "RLE_DICTIONARY" in group.column(at).encodings
+        )
 
     @property
     def has_lineage(self) -> bool:
@@ -255,6 +282,7 @@ class ParquetGroups:
                 metadata=footer.metadata,
                 page_checksum_verification=footer.checksums is None,
                 pre_buffer=False,
+                read_dictionary=[each.name for each in schema if pa.types.is_dictionary(each.type)],
             )
             decoded = opened.read_row_groups(list(groups), columns=schema.names, use_threads=False)
             table = _fit(decoded, schema)
@@ -391,6 +419,13 @@ class ParquetGroups:
 
     def _damage(self, message: str, *, offset: int | None = None) -> Corruption:
         return Corruption(message, path=self._path, offset=offset, hint=_HINT)
+
+
+def dictionary_field(field: "pa.Field[Any]", dictionaries: Collection[str]) -> "pa.Field[Any]":
+    """Return the field of a column that may be returned as a dictionary."""
+    if field.name not in dictionaries:
+        return field
+    return field.with_type(pa.dictionary(pa.int32(), field.type))
 
 
 def _plain_width(kind: pa.DataType) -> int | None:

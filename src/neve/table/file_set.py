@@ -14,6 +14,7 @@ and a search looks at one of them. All other files share a shelf.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import count
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -206,6 +207,12 @@ class FileSet:
     def moved_to(self, version: Version) -> "FileSet":
         """Return the files of another Version; files that both have stay open."""
         return FileSet(version, self.access, self._partitions, before=self)
+
+    @cached_property
+    def dictionary_columns(self) -> frozenset[str]:
+        """Columns of text that the largest file stores as dictionaries, by their names there."""
+        largest = max(self.by_path.values(), key=lambda each: each.file.row_count, default=None)
+        return frozenset() if largest is None else largest.reader.dictionary_columns
 
     @property
     def level0_count(self) -> int:

@@ -80,6 +80,13 @@ class TableView:
         """Number of the Version whose files these are."""
         return self.files.version.number
 
+    def dictionary_columns(self) -> frozenset[str]:
+        """Return the columns of text that its files store as dictionaries."""
+        names = {
+            each.name for each in self.context.schema.arrow_schema if pa.types.is_string(each.type)
+        }
+        return self.files.dictionary_columns & names
+
     @property
     def cutoff(self) -> Cutoff | None:
         """Which rows this leaves out because they have expired; None for no row."""

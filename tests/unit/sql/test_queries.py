@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from decimal import Decimal
 
+import duckdb
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 import neve
 from neve import InvalidArgument, NotFound
 from neve.catalog.sql_door import Parameters
+from neve.engine.snapshot import dictionary_columns
 from neve.sql.database import Database
 from neve.storage.memory_store import forget_memory_stores
 
@@ -294,3 +297,95 @@ def test_a_query_for_a_key_that_has_expired_finds_nothing(lake: neve.Lake) -> No
     ).upsert([{"id": 1, "ts": datetime(2001, 1, 1, tzinfo=UTC)}])
 
     assert lake.sql("select * from shop.visits where id = 1").fetchall() == []
+
+
+PRICES = [None if n % 7 == 0 else Decimal(n * 37 % 1000 - 500).scaleb(-2) for n in range(40_000)]
+CITIES = [None if n % 11 == 0 else f"city {n % 90}" for n in range(40_000)]
+SMALL = {"small": 3, "price": 4, "huge": 5}
+COMPACT: "list[pa.Field[pa.DataType]]" = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("city", pa.string()),
+    pa.field("note", pa.string()),
+    pa.field("small", pa.decimal128(7, 2)),
+    pa.field("price", pa.decimal128(15, 2)),
+    pa.field("huge", pa.decimal128(30, 2)),
+]
+
+
+@pytest.fixture(scope="module")
+def compact(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[tuple[neve.Table, pa.Table]]":
+    """A table with files of two schemas, deleted and unflushed rows; and its rows, read plainly."""
+    rows = pa.table(
+        {
+            "id": range(40_000),
+            "city": CITIES,
+            "note": [f"note {n}" for n in range(40_000)],
+            **{name: pa.array(PRICES, COMPACT[at].type) for name, at in SMALL.items()},
+        },
+        schema=pa.schema(COMPACT),
+    )
+    options = neve.TableOptions(background=False, cache_bytes=1)
+    with neve.open(tmp_path_factory.mktemp("compact")) as lake:
+        table = lake.create_table("a.b", pa.schema(COMPACT), "id", options=options)
+        table.upsert(rows)
+        table.compact(full=True)
+        with table.evolve() as change:
+            change.rename_column("note", "remark")
+            change.add_column("kind", pa.string(), default="old")
+        renamed = rows.rename_columns(["id", "city", "remark", "small", "price", "huge"])
+        newer = renamed.slice(0, 20_000).append_column("kind", pa.array(["new"] * 20_000))
+        table.upsert(newer)
+        table.compact()
+        table.delete_many(list(range(0, 40_000, 13)))
+        table.flush()
+        table.upsert(newer.slice(100, 50))  # not flushed
+        yield table, table.scan().to_arrow().sort_by("id")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "true",
+        "city = 'city 3'",
+        "city in ('city 3', 'city 4') and price > 1.5",
+        "city is null or small < -1",
+        "city > 'city 5' and remark like '%7' and kind = 'new'",
+        "price between -0.5 and 0.5 and huge <> 0.25",
+        "id >= 16000 and id < 17000 and city <> 'city 9'",
+    ],
+)
+def test_text_and_decimals_are_the_same_in_compact_forms(
+    compact: tuple[neve.Table, pa.Table], where: str
+) -> None:
+    table, rows = compact
+    with duckdb.connect() as plain:
+        plain.register("this", rows)
+        expected = plain.execute(f"select * from this where {where} order by id").to_arrow_table()
+
+    found = table.sql(f"select * from this where {where} order by id").to_arrow()
+
+    assert expected.num_rows
+    assert found.schema == expected.schema
+    assert found.equals(expected)
+
+
+def test_text_that_files_store_as_dictionaries_reaches_the_engine_so(
+    compact: tuple[neve.Table, pa.Table],
+) -> None:
+    table, rows = compact
+    with table.snapshot() as snapshot:
+        names = dictionary_columns(snapshot)
+        scan = snapshot.scan(columns=["id", "city", "small", "price", "huge"]).compact(names)
+        found = scan.to_arrow().sort_by("id")
+
+    assert "city" in names
+    assert "remark" not in names
+    kinds = [found.schema.field(name).type for name in ("city", *SMALL)]
+    assert kinds == [
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.decimal32(7, 2),
+        pa.decimal64(15, 2),
+        pa.decimal128(30, 2),
+    ]
+    for name in ("city", *SMALL):
+        assert found.column(name).cast(rows.schema.field(name).type).equals(rows.column(name))

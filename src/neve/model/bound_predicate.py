@@ -286,9 +286,18 @@ class BoundCondition(BoundPredicate):
         """Return for every row whether it matches."""
         asked = self.column
         column = read_column(batch, asked.around or asked)
+        if isinstance(column, pa.DictionaryArray):
+            # Each value is compared once. The last one is that of rows without a value.
+            values = column.dictionary
+            places = cast("pa.Int32Array", column.indices.fill_null(len(values)))
+            answers = self._answers(pa.concat_arrays([values, pa.nulls(1, values.type)]))
+            return answers.take(places)
         if asked.places:
             column = cast("ArrowArray", _INSIDE(column, asked.places))
-        matches = cast("pa.BooleanArray", self._ask(stored_array(column)))
+        return self._answers(stored_array(column))
+
+    def _answers(self, column: ArrowArray) -> pa.BooleanArray:
+        matches = cast("pa.BooleanArray", self._ask(column))
         # Without negation above it, "unknown" may become "false" here.
         return cast("pa.BooleanArray", matches.fill_null(False))
 

@@ -55,7 +55,10 @@ class SchemaView(Protocol):
 
 
 def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
-    """Return a column of a batch; raises SchemaMismatch when it is missing or of another type."""
+    """Return a column of a batch, which may be a dictionary of its type.
+
+    Raises SchemaMismatch when it is missing or of another type.
+    """
     position = batch.schema.get_field_index(column.name)
     if position < 0:
         raise SchemaMismatch(
@@ -64,7 +67,8 @@ def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
             hint="Read this column too, under the name it has in the table",
         )
     array = batch.column(position)
-    if array.type != column.type:
+    found = array.dictionary.type if isinstance(array, pa.DictionaryArray) else array.type
+    if found != column.type:
         raise SchemaMismatch(
             f"column {shown(column.name)} is {shown_type(array.type)} in the batch and "
             f"{shown_type(column.type)} in the table",

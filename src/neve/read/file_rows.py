@@ -5,7 +5,8 @@
    the bounds of their columns. Consecutive groups are one piece while little of them is read.
 3. The live rows of a piece are those that no vector marks and whose keys are in no memtable. There
    is one flag per row of the file; a piece without live rows is not read.
-4. Read the columns of the filter first, and the others only where some row matches.
+4. Read the columns of the filter first, and the others only where some row matches. Text that the
+   file stores as a dictionary is compared as one: each value once.
 
         positions   0        16,384       32,768
         groups      ├───────────┼────────────┼──────┤
@@ -73,7 +74,11 @@ class FileRows:
         self._needs_filter = planned.needs_filter
         self._reader = planned.probe.reader
         self._mapping = view.context.mapping_from(self.file.schema_id)
-        self._dictionaries = dictionaries if self._mapping.is_identity else ()
+        is_same = self._mapping.is_identity
+        self._dictionaries = frozenset(dictionaries if is_same else ())
+        # An expression of Arrow has functions that do not know dictionaries.
+        can_compare = is_same and plan.filter.expression is None
+        self._compared = self._reader.dictionary_columns if can_compare else frozenset()
         self._kept = self._live_flags(memory)
 
     def pieces(self, *, rows_max: int | None) -> FilePieces:
@@ -158,8 +163,7 @@ class FileRows:
         """Count the rows of a piece, reading no more than the filter needs."""
         kept = self._kept_in(piece)
         if piece.needs_filter:
-            asked = self._plan.filter.names
-            rows = self._columns(asked, piece, use_threads=use_threads, is_compared=True)
+            rows = self._filter_columns(piece, use_threads=use_threads)
             return int(np.count_nonzero(self._filter_mask(rows, kept)))
         return piece.stop - piece.start if kept is None else int(np.count_nonzero(kept))
 
@@ -219,17 +223,20 @@ class FileRows:
         """Return columns of the rows of a piece, and which of its positions they are from."""
         kept = self._kept_in(piece)
         if not piece.needs_filter:
-            rows = self._columns(names, piece, use_threads=use_threads)
+            rows = self._columns(
+                names, piece, use_threads=use_threads, dictionaries=self._dictionaries
+            )
             return (rows, None) if kept is None else (chosen_rows(rows, kept), kept)
-        asked = self._plan.filter.names
-        rows = self._columns(asked, piece, use_threads=use_threads, is_compared=True)
+        rows = self._filter_columns(piece, use_threads=use_threads)
         mask = self._filter_mask(rows, kept)
         if not mask.any():
             return None
         held = dict(zip(rows.column_names, rows.columns, strict=True))
         others = tuple(name for name in names if name not in held)
         if others:
-            further = self._columns(others, piece, use_threads=use_threads)
+            further = self._columns(
+                others, piece, use_threads=use_threads, dictionaries=self._dictionaries
+            )
             held.update(zip(further.column_names, further.columns, strict=True))
             columns = [held[name] for name in names]
             schema = self._view.context.schema.arrow_schema
@@ -237,7 +244,23 @@ class FileRows:
             rows = pa.table(columns, schema=pa.schema(fields))
         else:
             rows = rows.select(names)
-        return (rows, None) if mask.all() else (chosen_rows(rows, mask), mask)
+        if mask.all():
+            return self._written_out(rows), None
+        return self._written_out(chosen_rows(rows, mask)), mask
+
+    def _filter_columns(self, piece: Piece, *, use_threads: bool) -> pa.Table:
+        names, dictionaries = self._plan.filter.names, self._compared
+        return self._columns(names, piece, use_threads=use_threads, dictionaries=dictionaries)
+
+    def _written_out(self, rows: pa.Table) -> pa.Table:
+        """Return dictionaries that only the filter wanted as text."""
+        schema = self._view.context.schema.arrow_schema
+        for name in self._compared - self._dictionaries:
+            at = rows.schema.get_field_index(name)
+            if at >= 0:
+                field = schema.field(name)
+                rows = rows.set_column(at, field, rows.column(at).cast(field.type))
+        return rows
 
     def _filter_mask(self, rows: pa.Table, kept: Flags | None) -> Flags:
         mask = self._plan.filter.mask(rows)
@@ -249,7 +272,7 @@ class FileRows:
         piece: Piece,
         *,
         use_threads: bool,
-        is_compared: bool = False,
+        dictionaries: Collection[str],
     ) -> pa.Table:
         """Read all rows of a piece, in the schema of the scan."""
         sources = self._mapping.source_names(names)
@@ -262,7 +285,7 @@ class FileRows:
             start=piece.start,
             stop=piece.stop,
             use_threads=use_threads,
-            dictionaries=() if is_compared else self._dictionaries,
+            dictionaries=dictionaries,
         )
         return self._mapping.table(rows, names) if names else rows
 

@@ -68,15 +68,20 @@ BATCH = pa.record_batch(
 )  # fmt: skip
 
 
+CODED = BATCH.set_column(4, "name", BATCH.column("name").dictionary_encode())
+
+
 def column(name: str) -> BoundColumn:
     found = SCHEMA.column(name)
     return BoundColumn(found.field_id, found.name, found.type)
 
 
 def chosen(predicate: Predicate) -> list[int]:
-    """Rows that evaluation chooses, if Arrow's own filter chooses the same."""
+    """Rows that evaluation chooses, if Arrow's own filter and one of a dictionary do the same."""
     bound = predicate.bind(SCHEMA)
     rows = [row for row, answer in enumerate(bound.evaluate(BATCH).to_pylist()) if answer]
+    assert bound.evaluate(CODED).to_pylist() == bound.evaluate(BATCH).to_pylist()
+    assert bound.evaluate(CODED.slice(2)).to_pylist() == bound.evaluate(BATCH.slice(2)).to_pylist()
     numbered = pa.table(BATCH).append_column("row", pa.array(range(BATCH.num_rows)))
     assert numbered.filter(bound.to_arrow())["row"].to_pylist() == rows
     return rows

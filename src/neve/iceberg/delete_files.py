@@ -36,6 +36,7 @@ from neve.model.data_file import DataFile, VectorRef
 from neve.model.version_summary import vector_bytes
 from neve.sstable.deletion_vector import positions_in, read_vector
 from neve.sstable.puffin import PuffinFooter, encode_footer, read_puffin_footer
+from neve.sstable.whole_parquet import read_parquet
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path, position_delete_path
 
@@ -193,11 +194,9 @@ class PositionFiles(DeleteFiles):
 def _holds(payload: bytes, rows: pa.Table) -> bool:
     """Whether a Parquet file is whole and holds these rows."""
     try:
-        opened = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
-        found = opened.read(use_threads=False)
+        return bool(read_parquet(payload).equals(rows))
     except (pa.ArrowException, OSError):
         return False
-    return bool(found.equals(rows))
 
 
 def _moved(payload: bytes, footer: PuffinFooter, *, before: str, after: str) -> bytes:

@@ -26,9 +26,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from neve.errors import Corruption, NeveError
+from neve.sstable.whole_parquet import read_parquet
 
 Record: TypeAlias = dict[str, Any]
 Fetch: TypeAlias = Callable[[str], bytes]
@@ -178,8 +178,7 @@ class PlainReader:
                 f"the file has {len(payload):,} bytes, not {file.file_bytes:,}", path=file.path
             )
         with _parsing(file.path):
-            opened = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
-            table = opened.read(use_threads=False)
+            table = read_parquet(payload)
         if table.num_rows != file.row_count:
             raise Corruption(
                 f"the file has {table.num_rows:,} rows, not {file.row_count:,}", path=file.path
@@ -199,7 +198,7 @@ class PlainReader:
         payload = self._fetch(deletes.path)
         with _parsing(deletes.path):
             if deletes.entry["file_format"] != "PUFFIN":
-                table = pq.ParquetFile(pa.BufferReader(payload)).read(use_threads=False)
+                table = read_parquet(payload, verify=False)
                 by_id = {field_id(each): at for at, each in enumerate(table.schema)}
                 if set(table.column(by_id[_PATH_ID]).unique().to_pylist()) - {of}:
                     raise Corruption("deletes name another file", path=deletes.path)

@@ -19,6 +19,7 @@ from neve.model.arrow_types import field_id_of
 from neve.model.schema import TableSchema
 from neve.observability.events import ignore
 from neve.sstable.deletion_vector import bitmap_of, decode_vector
+from neve.sstable.whole_parquet import read_parquet
 
 PARQUET: Final = "PARQUET"
 _PUFFIN: Final = "PUFFIN"
@@ -82,10 +83,11 @@ class ForeignReader:
                 hint="Write it as Parquet: set write.format.default=parquet",
             )
         try:
-            parquet = pq.ParquetFile(pa.BufferReader(self.payload(file)))
-            groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
+            payload = self.payload(file)
+            metadata = pq.read_metadata(pa.BufferReader(payload))
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
             self.count(sum(group.total_byte_size for group in groups))
-            return parquet.read(use_threads=False)
+            return read_parquet(payload, verify=False, metadata=metadata)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._refused(file, f"cannot be read: {error}") from error
 

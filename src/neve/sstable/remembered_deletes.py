@@ -26,6 +26,7 @@ from neve.keys.arrays import as_large, key_at, key_objects, key_place, last_plac
 from neve.keys.columns import KeyArray
 from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, FileFormat
+from neve.sstable.whole_parquet import read_parquet
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
 
@@ -123,8 +124,7 @@ def read_deletes(file: DataFile, *, store: ObjectStore, paths: TablePaths) -> Re
             hint=_DAMAGED,
         )
     try:
-        opened = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
-        table = opened.read(use_threads=False).cast(_SCHEMA)
+        table = read_parquet(payload).cast(_SCHEMA)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corruption(
             f"remembered deletes cannot be read: {error}", path=path, hint=_DAMAGED

@@ -22,13 +22,13 @@ from itertools import pairwise
 from typing import Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from neve.errors import NotFound
 from neve.iceberg import plain_reader
 from neve.model.data_file import DataFile
 from neve.model.schema import TableSchema
 from neve.model.version import Version
+from neve.sstable.whole_parquet import read_parquet
 from neve.storage.object_store import ObjectStore
 from neve.testing.model_table import Key, Row, Rows
 
@@ -100,9 +100,8 @@ class CleanReader:
         payload = self._read(file.path)
         if len(payload) != file.file_bytes:
             raise NotClean(f"{file.path} has {len(payload)} bytes, not {file.file_bytes}")
-        parquet = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
-        _check_field_ids(parquet.schema_arrow, file.path)
-        columns = parquet.read(use_threads=False)
+        columns = read_parquet(payload)
+        _check_field_ids(columns.schema, file.path)
         if columns.num_rows != file.row_count:
             raise NotClean(f"{file.path} has {columns.num_rows} rows, not {file.row_count}")
         kept = [place for place, number in enumerate(_field_ids(columns.schema))

@@ -38,6 +38,15 @@
 /* A module of another revision is not used: see neve/kernel.py. */
 #define REVISION 2
 
+static int
+wrong_count(const char *name, Py_ssize_t found, Py_ssize_t wanted)
+{
+    if (found == wanted)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, not %zd", name, wanted, found);
+    return 1;
+}
+
 /* ---- CRC-32C ------------------------------------------------------------------------------- */
 
 static uint32_t crc_table[8][256];
@@ -106,10 +115,8 @@ crc32c_extend(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
 {
     char *data;
     Py_ssize_t size;
-    if (count < 2 || count > 3) {
-        PyErr_SetString(PyExc_TypeError, "crc32c_extend takes two or three arguments");
+    if (count != 2 && wrong_count("crc32c_extend", count, 3))
         return NULL;
-    }
     unsigned long seed = PyLong_AsUnsignedLong(args[0]);
     if (PyErr_Occurred() || PyBytes_AsStringAndSize(args[1], &data, &size) < 0)
         return NULL;
@@ -132,15 +139,6 @@ crc32c_extend(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
 #define OP_DURABLE_THROUGH 0x21
 #define ONE_BYTE 0x80 /* lengths below it are one byte */
 
-static int
-wrong_count(const char *name, Py_ssize_t found, Py_ssize_t wanted)
-{
-    if (found == wanted)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, not %zd", name, wanted, found);
-    return 1;
-}
-
 static uint8_t *
 write_varint(uint8_t *to, size_t number)
 {
@@ -162,10 +160,8 @@ put_record(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     if (wrong_count("put_record", count, 7))
         return NULL;
     PyObject *row = args[0];
-    if (!PyTuple_Check(row) || PyTuple_Size(row) != 3) {
-        PyErr_SetString(PyExc_TypeError, "a row is its key, its value and its schema version");
-        return NULL;
-    }
+    if (!PyTuple_Check(row) || PyTuple_Size(row) != 3)
+        return PyErr_Format(PyExc_TypeError, "a row is its key, its value and its schema version");
     if (PyBytes_AsStringAndSize(PyTuple_GetItem(row, 0), &key, &key_bytes) < 0 ||
         PyBytes_AsStringAndSize(PyTuple_GetItem(row, 1), &value, &value_bytes) < 0)
         return NULL;
@@ -237,10 +233,8 @@ read_puts(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     uint32_t seed = (uint32_t)PyLong_AsUnsignedLong(args[6]);
     if (PyErr_Occurred())
         return NULL;
-    if (position < 0) {
-        PyErr_SetString(PyExc_ValueError, "a position in a block is not negative");
-        return NULL;
-    }
+    if (position < 0)
+        return PyErr_Format(PyExc_ValueError, "a position in a block is not negative");
     PyObject *keys = PyList_New(0), *values = PyList_New(0);
     if (keys == NULL || values == NULL)
         goto failed;
@@ -397,6 +391,26 @@ rows_clear(PyObject *self)
     return 0;
 }
 
+static void *
+new_object(PyTypeObject *type)
+{
+    return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+static void
+free_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static int
+get_buffer(PyObject *from, Py_buffer *to)
+{
+    return from == Py_None ? 0 : PyObject_GetBuffer(from, to, PyBUF_SIMPLE);
+}
+
 static void
 release(Py_buffer *buffer)
 {
@@ -408,7 +422,6 @@ static void
 rows_dealloc(PyObject *self)
 {
     Rows *rows = (Rows *)self;
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     rows_clear(self);
     for (Py_ssize_t i = 0; rows->columns != NULL && i < rows->count; i++) {
@@ -420,28 +433,7 @@ rows_dealloc(PyObject *self)
     }
     Py_CLEAR(rows->header);
     PyMem_Free(rows->columns);
-    freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    free_self(self);
-    Py_DECREF(type);
-}
-
-static Rows *
-rows_new(PyTypeObject *type, Py_ssize_t count, PyObject *fallback, PyObject *caught)
-{
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Rows *rows = (Rows *)alloc(type, 0);
-    if (rows == NULL)
-        return NULL;
-    rows->columns = PyMem_Calloc(count ? count : 1, sizeof(Column));
-    rows->count = rows->columns == NULL ? 0 : count;
-    rows->fallback = Py_NewRef(fallback);
-    rows->caught = Py_NewRef(caught);
-    if (rows->columns == NULL) {
-        Py_DECREF(rows);
-        PyErr_NoMemory();
-        return NULL;
-    }
-    return rows;
+    free_object(self);
 }
 
 /* Fill in what every column has; `call` and `type` may be None. */
@@ -480,19 +472,53 @@ lay_out(Rows *rows)
     rows->head_bytes = at;
 }
 
-/* A tuple of the columns: a list could be changed by what is called while it is read. */
+/* Fills in a column from its tuple; -1 with an error. */
+typedef int (*SetColumn)(const Rows *rows, Column *column, PyObject *tuple);
+
+/* A new object with these facts and columns; those of a row, not of a batch, have a header. */
 static PyObject *
-columns_of(PyObject *list)
+rows_new(PyTypeObject *type, const Rows *facts, PyObject *list, SetColumn set)
 {
-    PyObject *columns = PyList_Check(list) ? PyList_AsTuple(list) : NULL;
-    int is_right = columns != NULL;
-    for (Py_ssize_t i = 0; is_right && i < PyTuple_Size(columns); i++)
-        is_right = PyTuple_Check(PyTuple_GetItem(columns, i));
-    if (is_right)
-        return columns;
+    if (!PyList_Check(list))
+        return PyErr_Format(PyExc_TypeError, "columns are a list of tuples");
+    /* A list could be changed by what is called while it is read. */
+    PyObject *columns = PyList_AsTuple(list);
+    Rows *rows = columns == NULL ? NULL : new_object(type);
+    if (rows == NULL)
+        goto failed;
+    Py_ssize_t count = PyTuple_Size(columns);
+    rows->bitmap_bytes = facts->bitmap_bytes;
+    rows->bytes_max = facts->bytes_max;
+    rows->row_count = facts->row_count;
+    rows->header = Py_XNewRef(facts->header);
+    rows->fallback = Py_NewRef(facts->fallback);
+    rows->caught = Py_NewRef(facts->caught);
+    rows->columns = PyMem_Calloc(count ? count : 1, sizeof(Column));
+    if (rows->columns == NULL) {
+        PyErr_NoMemory();
+        goto failed;
+    }
+    rows->count = count;
+    if (rows->header != NULL && rows->bitmap_bytes != (count + 7) / 8) {
+        PyErr_SetString(PyExc_ValueError, "the bitmap has another length");
+        goto failed;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *tuple = PyTuple_GetItem(columns, i);
+        if (!PyTuple_Check(tuple)) {
+            PyErr_SetString(PyExc_TypeError, "columns are a list of tuples");
+            goto failed;
+        }
+        if (set(rows, &rows->columns[i], tuple) < 0)
+            goto failed;
+    }
+    if (rows->header != NULL)
+        lay_out(rows);
+    Py_DECREF(columns);
+    return (PyObject *)rows;
+failed:
     Py_XDECREF(columns);
-    if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_TypeError, "columns are a list of tuples");
+    Py_XDECREF((PyObject *)rows);
     return NULL;
 }
 
@@ -535,6 +561,14 @@ called(const Column *column, PyObject *value)
     return result;
 }
 
+static PyObject *
+variable_value(const Column *column, const uint8_t *content, Py_ssize_t size)
+{
+    if (column->kind == TEXT)
+        return PyUnicode_DecodeUTF8((const char *)content, size, NULL);
+    return called(column, PyBytes_FromStringAndSize((const char *)content, size));
+}
+
 /* Leave a call to the twin, after an error that it catches too or without any; others stay. */
 static PyObject *
 left_to_twin(Rows *rows, PyObject *argument)
@@ -558,53 +592,34 @@ PyDoc_STRVAR(writer_doc, "RowWriter(header, bitmap_bytes, bytes_max, columns, fa
                          "columns: name, class, kind, width, bit of NULL or -1, function or None;\n"
                          "in the order of packing.");
 
+static int
+writer_column(const Rows *rows, Column *column, PyObject *tuple)
+{
+    PyObject *name, *class, *call;
+    Py_ssize_t width;
+    int kind;
+    if (!PyArg_ParseTuple(tuple, "OOCnnO", &name, &class, &kind, &width, &column->bit, &call) ||
+        set_column(column, kind, width, name, call) < 0)
+        return -1;
+    column->type = Py_NewRef(class);
+    int was_variable = column > rows->columns && is_variable(column[-1].kind);
+    if (column->bit < 8 * rows->bitmap_bytes && kind != GIVEN && was_variable <= is_variable(kind))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "columns are not those of a row");
+    return -1;
+}
+
 static PyObject *
 writer_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *header, *list, *fallback, *caught;
-    Py_ssize_t bitmap_bytes, bytes_max;
-    if (!PyArg_ParseTuple(args, "SnnOOO!", &header, &bitmap_bytes, &bytes_max, &list, &fallback,
-                          &PyTuple_Type, &caught))
+    PyObject *list;
+    Rows facts = {0};
+    if (!PyArg_ParseTuple(args, "SnnOOO!", &facts.header, &facts.bitmap_bytes, &facts.bytes_max,
+                          &list, &facts.fallback, &PyTuple_Type, &facts.caught))
         return NULL;
-    PyObject *columns = columns_of(list);
-    if (columns == NULL)
-        return NULL;
-    Py_ssize_t count = PyTuple_Size(columns);
-    Rows *rows = rows_new(type, count, fallback, caught);
-    if (rows == NULL)
-        goto failed;
-    if (bitmap_bytes != (count + 7) / 8) {
-        PyErr_SetString(PyExc_ValueError, "the bitmap has another length");
-        goto failed;
-    }
-    rows->header = Py_NewRef(header);
-    rows->bitmap_bytes = bitmap_bytes;
-    rows->bytes_max = bytes_max < UINT32_MAX ? bytes_max : UINT32_MAX;
-    int was_variable = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *name, *class, *call;
-        Py_ssize_t width, bit;
-        int kind;
-        Column *column = &rows->columns[i];
-        if (!PyArg_ParseTuple(PyTuple_GetItem(columns, i), "OOCnnO", &name, &class, &kind, &width,
-                              &bit, &call) ||
-            set_column(column, kind, width, name, call) < 0)
-            goto failed;
-        column->bit = bit;
-        column->type = Py_NewRef(class);
-        if (bit >= 8 * bitmap_bytes || kind == GIVEN || was_variable > is_variable(kind)) {
-            PyErr_SetString(PyExc_ValueError, "columns are not those of a row");
-            goto failed;
-        }
-        was_variable = is_variable(kind);
-    }
-    lay_out(rows);
-    Py_DECREF(columns);
-    return (PyObject *)rows;
-failed:
-    Py_DECREF(columns);
-    Py_XDECREF((PyObject *)rows);
-    return NULL;
+    if (facts.bytes_max > UINT32_MAX)
+        facts.bytes_max = UINT32_MAX;
+    return rows_new(type, &facts, list, writer_column);
 }
 
 /* Write a raw value of fixed width; 0 when it does not fit. */
@@ -768,48 +783,30 @@ PyDoc_STRVAR(reader_doc,
              "columns: name, kind, width, whether it is never NULL, function or None; in the order\n"
              "of the fields of a row.");
 
+static int
+reader_column(const Rows *Py_UNUSED(rows), Column *column, PyObject *tuple)
+{
+    PyObject *name, *call;
+    Py_ssize_t width;
+    int kind;
+    if (!PyArg_ParseTuple(tuple, "OCnpO", &name, &kind, &width, &column->is_required, &call) ||
+        set_column(column, kind, width, name, call) < 0)
+        return -1;
+    if (kind != GIVEN)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "columns are not those of a row");
+    return -1;
+}
+
 static PyObject *
 reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *header, *list, *fallback, *caught;
-    Py_ssize_t bitmap_bytes;
-    if (!PyArg_ParseTuple(args, "SnOOO!", &header, &bitmap_bytes, &list, &fallback, &PyTuple_Type,
-                          &caught))
+    PyObject *list;
+    Rows facts = {0};
+    if (!PyArg_ParseTuple(args, "SnOOO!", &facts.header, &facts.bitmap_bytes, &list,
+                          &facts.fallback, &PyTuple_Type, &facts.caught))
         return NULL;
-    PyObject *columns = columns_of(list);
-    if (columns == NULL)
-        return NULL;
-    Py_ssize_t count = PyTuple_Size(columns);
-    Rows *rows = rows_new(type, count, fallback, caught);
-    if (rows == NULL)
-        goto failed;
-    if (bitmap_bytes != (count + 7) / 8) {
-        PyErr_SetString(PyExc_ValueError, "the bitmap has another length");
-        goto failed;
-    }
-    rows->header = Py_NewRef(header);
-    rows->bitmap_bytes = bitmap_bytes;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *name, *call;
-        Py_ssize_t width;
-        int kind;
-        Column *column = &rows->columns[i];
-        if (!PyArg_ParseTuple(PyTuple_GetItem(columns, i), "OCnpO", &name, &kind, &width,
-                              &column->is_required, &call) ||
-            set_column(column, kind, width, name, call) < 0)
-            goto failed;
-        if (kind == GIVEN) {
-            PyErr_SetString(PyExc_ValueError, "columns are not those of a row");
-            goto failed;
-        }
-    }
-    lay_out(rows);
-    Py_DECREF(columns);
-    return (PyObject *)rows;
-failed:
-    Py_DECREF(columns);
-    Py_XDECREF((PyObject *)rows);
-    return NULL;
+    return rows_new(type, &facts, list, reader_column);
 }
 
 static int
@@ -879,12 +876,8 @@ reader_read(PyObject *self, PyObject *value)
         else if (!is_variable(column->kind))
             cell = called(column, fixed_value(column, row + column->at));
         else {
-            const char *content = (const char *)row + starts[i];
             memcpy(&length, row + column->at, 4);
-            if (column->kind == TEXT)
-                cell = PyUnicode_DecodeUTF8(content, length, NULL);
-            else
-                cell = called(column, PyBytes_FromStringAndSize(content, length));
+            cell = variable_value(column, row + starts[i], length);
         }
         if (cell == NULL || PyDict_SetItem(decoded, column->name, cell) < 0)
             Py_CLEAR(decoded);
@@ -908,12 +901,6 @@ PyDoc_STRVAR(batch_doc,
              "columns: name, kind, width, offset, function or None, and the three buffers of an\n"
              "Arrow array, or None. Raises ValueError for buffers that are too short.");
 
-static int
-get_buffer(PyObject *from, Py_buffer *to)
-{
-    return from == Py_None ? 0 : PyObject_GetBuffer(from, to, PyBUF_SIMPLE);
-}
-
 /* Whether the buffers of a column hold all its cells. */
 static int
 has_cells(const Column *column, Py_ssize_t row_count)
@@ -931,43 +918,33 @@ has_cells(const Column *column, Py_ssize_t row_count)
     return column->cells.len / column->width >= end + is_variable(column->kind);
 }
 
+static int
+batch_column(const Rows *rows, Column *column, PyObject *tuple)
+{
+    PyObject *name, *call, *validity, *cells, *content;
+    Py_ssize_t width;
+    int kind;
+    if (!PyArg_ParseTuple(tuple, "OCnnOOOO", &name, &kind, &width, &column->at, &call, &validity,
+                          &cells, &content) ||
+        set_column(column, kind, width, name, call) < 0 ||
+        get_buffer(validity, &column->validity) < 0 || get_buffer(cells, &column->cells) < 0 ||
+        get_buffer(content, &column->content) < 0)
+        return -1;
+    if ((kind != GIVEN || column->call != NULL) && has_cells(column, rows->row_count))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the buffers of a column are too short");
+    return -1;
+}
+
 static PyObject *
 batch_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *list, *fallback, *caught;
-    Py_ssize_t row_count;
-    if (!PyArg_ParseTuple(args, "nOOO!", &row_count, &list, &fallback, &PyTuple_Type, &caught))
+    PyObject *list;
+    Rows facts = {0};
+    if (!PyArg_ParseTuple(args, "nOOO!", &facts.row_count, &list, &facts.fallback, &PyTuple_Type,
+                          &facts.caught))
         return NULL;
-    PyObject *columns = columns_of(list);
-    if (columns == NULL)
-        return NULL;
-    Py_ssize_t count = PyTuple_Size(columns);
-    Rows *rows = rows_new(type, count, fallback, caught);
-    if (rows == NULL)
-        goto failed;
-    rows->row_count = row_count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *name, *call, *validity, *cells, *content;
-        Py_ssize_t width;
-        int kind;
-        Column *column = &rows->columns[i];
-        if (!PyArg_ParseTuple(PyTuple_GetItem(columns, i), "OCnnOOOO", &name, &kind, &width,
-                              &column->at, &call, &validity, &cells, &content) ||
-            set_column(column, kind, width, name, call) < 0 ||
-            get_buffer(validity, &column->validity) < 0 || get_buffer(cells, &column->cells) < 0 ||
-            get_buffer(content, &column->content) < 0)
-            goto failed;
-        if ((kind == GIVEN && column->call == NULL) || !has_cells(column, row_count)) {
-            PyErr_SetString(PyExc_ValueError, "the buffers of a column are too short");
-            goto failed;
-        }
-    }
-    Py_DECREF(columns);
-    return (PyObject *)rows;
-failed:
-    Py_DECREF(columns);
-    Py_XDECREF((PyObject *)rows);
-    return NULL;
+    return rows_new(type, &facts, list, batch_column);
 }
 
 static PyObject *
@@ -991,10 +968,7 @@ batch_cell(const Column *column, Py_ssize_t i, PyObject *number)
     memcpy(&end, cells + 4 * at + 4, 4);
     if (start < 0 || end < start || end > column->content.len)
         return NULL;
-    const char *content = (const char *)column->content.buf + start;
-    if (column->kind == TEXT)
-        return PyUnicode_DecodeUTF8(content, end - start, NULL);
-    return called(column, PyBytes_FromStringAndSize(content, end - start));
+    return variable_value(column, (const uint8_t *)column->content.buf + start, end - start);
 }
 
 static PyObject *
@@ -1078,13 +1052,10 @@ file_clear(PyObject *self)
 static void
 file_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     file_clear(self);
     release(&((FileRows *)self)->words);
-    freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    free_self(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyObject *
@@ -1094,12 +1065,9 @@ file_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     Py_ssize_t group_rows;
     if (!PyArg_ParseTuple(args, "OnOOO", &words, &group_rows, &getters, &marked, &fallback))
         return NULL;
-    if (group_rows < 1 || !PyDict_Check(getters)) {
-        PyErr_SetString(PyExc_ValueError, "a group has rows, and getters are a dict");
-        return NULL;
-    }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    FileRows *file = (FileRows *)alloc(type, 0);
+    if (group_rows < 1 || !PyDict_Check(getters))
+        return PyErr_Format(PyExc_ValueError, "a group has rows, and getters are a dict");
+    FileRows *file = new_object(type);
     if (file == NULL)
         return NULL;
     if (PyObject_GetBuffer(words, &file->words, PyBUF_SIMPLE) < 0) {
@@ -1206,12 +1174,9 @@ integer_clear(PyObject *self)
 static void
 integer_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     integer_clear(self);
-    freefunc free_self = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    free_self(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyObject *
@@ -1221,12 +1186,9 @@ integer_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     Py_ssize_t width;
     if (!PyArg_ParseTuple(args, "nO", &width, &fallback))
         return NULL;
-    if (width != 4 && width != 8) {
-        PyErr_SetString(PyExc_ValueError, "an integer has four or eight bytes");
-        return NULL;
-    }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    IntegerKey *key = (IntegerKey *)alloc(type, 0);
+    if (width != 4 && width != 8)
+        return PyErr_Format(PyExc_ValueError, "an integer has four or eight bytes");
+    IntegerKey *key = new_object(type);
     if (key != NULL) {
         key->width = width;
         key->fallback = Py_NewRef(fallback);
@@ -1414,10 +1376,8 @@ gather(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     Gathering g = {.width = PyLong_AsSsize_t(args[0])};
     if (PyErr_Occurred())
         return NULL;
-    if (!PyList_Check(args[1]) || g.width < 0 || g.width > INT32_MAX) {
-        PyErr_SetString(PyExc_TypeError, "parts are a list, and a width is not negative");
-        return NULL;
-    }
+    if (!PyList_Check(args[1]) || g.width < 0 || g.width > INT32_MAX)
+        return PyErr_Format(PyExc_TypeError, "parts are a list, and a width is not negative");
     /* A list could be changed by what is called while it is read. */
     PyObject *parts = PyList_AsTuple(args[1]);
     if (parts == NULL)

@@ -15,7 +15,7 @@ from neve.iceberg.table_metadata import CHECKSUM_PROPERTY, VERSION_PROPERTY
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_rules import AskedRules
 from neve.model.schema import TableSchema
-from neve.model.schema_json import Json, JsonObject
+from neve.model.schema_json import Json, JsonObject, objects_of
 from neve.model.suggestions import known_names_hint
 
 KEY_PROPERTY: Final = "neve.primary-key"
@@ -148,11 +148,6 @@ def identifier_ids(schema: JsonObject) -> list[Json]:
     """Return the ids of the identifier fields, in one order."""
     found = schema.get("identifier-field-ids")
     return sorted(found, key=str) if isinstance(found, list) else []
-
-
-def objects_of(given: Json) -> list[JsonObject]:
-    """Return the objects of a list; none for anything else."""
-    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
 
 
 def members_of(given: Json) -> JsonObject:

@@ -10,6 +10,7 @@ who decides which places may be read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +26,7 @@ from neve.iceberg.pyiceberg_bridge import (
 from neve.jobs.adoption import GuestFile, GuestFiles
 from neve.jobs.foreign_commit import ForeignSnapshot
 from neve.jobs.foreign_files import ForeignFile
-from neve.model.schema_json import Json, JsonObject
+from neve.model.schema_json import Json, objects_of
 
 _EQUALITY: Final = 2
 
@@ -89,7 +90,7 @@ def read_live_files(document: Mapping[str, Json], fetch: Fetch) -> GuestFiles:
     snapshot = next(
         (
             each
-            for each in _objects(document.get("snapshots"))
+            for each in objects_of(document.get("snapshots"))
             if each["snapshot-id"] == snapshot_id
         ),
         None,
@@ -102,7 +103,7 @@ def read_live_files(document: Mapping[str, Json], fetch: Fetch) -> GuestFiles:
             "the table's snapshot has no manifest list",
             hint="Upgrade it to format 2 with the engine that wrote it",
         )
-    specs = {each.get("spec-id"): each for each in _objects(document.get("partition-specs"))}
+    specs = {each.get("spec-id"): each for each in objects_of(document.get("partition-specs"))}
     data: list[GuestFile] = []
     deletes: list[GuestFile] = []
     for manifest, entry in _live_entries(manifest_list, fetch):
@@ -123,15 +124,15 @@ def named_files(document: Mapping[str, Json], fetch: Fetch, known: set[str]) -> 
 
     What is known already is not read again. Raises InvalidArgument for what cannot be read.
     """
-    for log in _objects(document.get("metadata-log")):
+    for log in objects_of(document.get("metadata-log")):
         known.update(_texts(log.get("metadata-file")))
     for member in ("statistics", "partition-statistics"):
-        for each in _objects(document.get(member)):
+        for each in objects_of(document.get(member)):
             known.update(_texts(each.get("statistics-path")))
-    for snapshot in _objects(document.get("snapshots")):
+    for snapshot in objects_of(document.get("snapshots")):
         inline = snapshot.get("manifests")  # format 1
         manifests = _texts(*inline) if isinstance(inline, list) else []
-        try:
+        with _readable("table", hint="Restore it"):
             for location in _texts(snapshot.get("manifest-list")):
                 if location not in known:
                     found = read_manifest_list(fetch(location), path=location)
@@ -142,12 +143,17 @@ def named_files(document: Mapping[str, Json], fetch: Fetch, known: set[str]) -> 
                     entries = read_manifest(fetch(location), path=location)
                     known.update(each.file_path for each in entries)
                     known.add(location)
-        except Corruption as error:
-            raise InvalidArgument(
-                f"the table's metadata cannot be read: {error.message}",
-                path=error.path,
-                hint="Restore it",
-            ) from error
+
+
+@contextmanager
+def _readable(owner: str, *, hint: str) -> Iterator[None]:
+    """Turn Corruption of metadata that another engine wrote into InvalidArgument."""
+    try:
+        yield
+    except Corruption as error:
+        raise InvalidArgument(
+            f"the {owner}'s metadata cannot be read: {error.message}", path=error.path, hint=hint
+        ) from error
 
 
 def _texts(*given: Json) -> list[str]:
@@ -155,18 +161,12 @@ def _texts(*given: Json) -> list[str]:
 
 
 def _live_entries(manifest_list: str, fetch: Fetch) -> Iterator[tuple[ManifestRecord, ReadEntry]]:
-    try:
+    with _readable("table", hint="Restore it, or register another version of the table"):
         for manifest in read_manifest_list(fetch(manifest_list), path=manifest_list):
             location = manifest.manifest_path
             for entry in read_manifest(fetch(location), path=location):
                 if entry.status != DELETED:
                     yield manifest, entry
-    except Corruption as error:
-        raise InvalidArgument(
-            f"the table's metadata cannot be read: {error.message}",
-            path=error.path,
-            hint="Restore it, or register another version of the table",
-        ) from error
 
 
 def _check_scope(entry: ReadEntry, specs: Mapping[Json, Mapping[str, Json]], spec_id: int) -> None:
@@ -175,7 +175,7 @@ def _check_scope(entry: ReadEntry, specs: Mapping[Json, Mapping[str, Json]], spe
     Those with all columns that the partition is made of find no row in another one, if the table
     always had the same partitions.
     """
-    sources = {each.get("source-id") for each in _objects(specs.get(spec_id, {}).get("fields"))}
+    sources = {each.get("source-id") for each in objects_of(specs.get(spec_id, {}).get("fields"))}
     if sources and (len(specs) > 1 or not sources <= {*entry.equality_ids}):
         raise InvalidArgument(
             "the table has equality deletes for one partition",
@@ -184,12 +184,8 @@ def _check_scope(entry: ReadEntry, specs: Mapping[Json, Mapping[str, Json]], spe
         )
 
 
-def _objects(given: Json) -> list[JsonObject]:
-    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-
-
 def _entries(snapshot_id: int, manifest_list: str, fetch: Fetch) -> Iterator[tuple[str, ReadEntry]]:
-    try:
+    with _readable("commit", hint="Write it again"):
         for manifest in read_manifest_list(fetch(manifest_list), path=manifest_list):
             if manifest.added_snapshot_id != snapshot_id:
                 continue
@@ -197,12 +193,6 @@ def _entries(snapshot_id: int, manifest_list: str, fetch: Fetch) -> Iterator[tup
             for entry in read_manifest(fetch(location), path=location):
                 if entry.snapshot_id in {None, snapshot_id}:
                     yield location, entry
-    except Corruption as error:
-        raise InvalidArgument(
-            f"the commit's metadata cannot be read: {error.message}",
-            path=error.path,
-            hint="Write it again",
-        ) from error
 
 
 def _file_of(entry: ReadEntry) -> ForeignFile:

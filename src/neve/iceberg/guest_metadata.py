@@ -9,7 +9,6 @@ errors together. Documents are bytes of JSON on both sides.
 PyIceberg is loaded with the first call, as in `neve.iceberg.pyiceberg_bridge`.
 """
 
-import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from neve.errors import CatalogConflict, InvalidArgument, SchemaMismatch
+from neve.iceberg.pyiceberg_bridge import load
 from neve.model.schema_json import Json, JsonObject, dump_compact
 
 _FORMAT_DEFAULT: Final = "2"
@@ -34,12 +34,12 @@ def new_document(
 
     Column ids are assigned again, from 1 on.
     """
-    metadata = _load("pyiceberg.table.metadata")
+    metadata = load("pyiceberg.table.metadata")
     given = dict(properties)
     with _refusals():
-        schema = _load("pyiceberg.schema").Schema.model_validate(request.get("schema"))
-        partitioning = _load("pyiceberg.partitioning")
-        sorting = _load("pyiceberg.table.sorting")
+        schema = load("pyiceberg.schema").Schema.model_validate(request.get("schema"))
+        partitioning = load("pyiceberg.partitioning")
+        sorting = load("pyiceberg.table.sorting")
         spec = request.get("partition-spec")
         order = request.get("write-order")
         _check_format(given.get("format-version", _FORMAT_DEFAULT))
@@ -53,7 +53,7 @@ def new_document(
             else sorting.SortOrder.model_validate(order),
             location=location,
             properties=given,
-            table_uuid=_load("uuid").UUID(table_uuid),
+            table_uuid=load("uuid").UUID(table_uuid),
         )
         return _dumped(made)
 
@@ -70,8 +70,8 @@ def changed_document(
     Raises CatalogConflict for a requirement that is not met, and InvalidArgument for updates that
     are unknown or impossible.
     """
-    module = _load("pyiceberg.table.update")
-    metadata = _load("pyiceberg.table.metadata")
+    module = load("pyiceberg.table.update")
+    metadata = load("pyiceberg.table.metadata")
     with _refusals():
         asked = tuple(_adapter("TableUpdate").validate_python(each) for each in updates)
         base = None if document is None else _read(document)
@@ -79,7 +79,7 @@ def changed_document(
             each.validate(base)
         start = base
         if start is None:
-            schema = _load("pyiceberg.schema").Schema()
+            schema = load("pyiceberg.schema").Schema()
             start = metadata.TableMetadataV1.model_construct(last_column_id=-1, schema=schema)
         changed = module.update_table_metadata(
             base_metadata=start,
@@ -109,7 +109,7 @@ def check_document(document: bytes) -> JsonObject:
 
 def arrow_schema_of(document: bytes) -> pa.Schema:
     """Return the current columns of a table."""
-    arrow_io = _load("pyiceberg.io.pyarrow")
+    arrow_io = load("pyiceberg.io.pyarrow")
     schema: pa.Schema = arrow_io.schema_to_pyarrow(_read(document).schema())
     return schema
 
@@ -117,7 +117,7 @@ def arrow_schema_of(document: bytes) -> pa.Schema:
 def read_location(location: str) -> bytes:
     """Read a file of another writer, wherever it is; raises InvalidArgument."""
     try:
-        file_io = _load("pyiceberg.io").load_file_io({}, location)
+        file_io = load("pyiceberg.io").load_file_io({}, location)
         with file_io.new_input(location).open() as stream:
             payload: bytes = stream.read()
     except Exception as error:  # a library may raise anything for a place it cannot read
@@ -131,13 +131,13 @@ def scan_rows(
     location: str, document: bytes, *, columns: Sequence[str] | None, limit: int | None
 ) -> pa.Table:
     """Read the live rows of a table of another writer."""
-    table = _load("pyiceberg.table")
+    table = load("pyiceberg.table")
     static = table.StaticTable(
         identifier=("guest",),
         metadata=_read(document),
         metadata_location=location,
-        io=_load("pyiceberg.io").load_file_io({}, location),
-        catalog=_load("pyiceberg.catalog.noop").NoopCatalog("guest"),
+        io=load("pyiceberg.io").load_file_io({}, location),
+        catalog=load("pyiceberg.catalog.noop").NoopCatalog("guest"),
     )
     fields = ("*",) if columns is None else tuple(columns)
     rows: pa.Table = static.scan(selected_fields=fields, limit=limit).to_arrow()
@@ -158,17 +158,17 @@ def _requirements(given: Sequence[Json]) -> list[Any]:
 
 @lru_cache(maxsize=2)
 def _adapter(name: str) -> Any:  # noqa: ANN401 - PyIceberg's own
-    return _load("pydantic").TypeAdapter(getattr(_load("pyiceberg.table.update"), name))
+    return load("pydantic").TypeAdapter(getattr(load("pyiceberg.table.update"), name))
 
 
 def _read(document: bytes) -> Any:  # noqa: ANN401 - PyIceberg's own
-    return _load("pyiceberg.table.metadata").TableMetadataUtil.parse_raw(document)
+    return load("pyiceberg.table.metadata").TableMetadataUtil.parse_raw(document)
 
 
 def _dumped(metadata: Any, base: bytes | None = None) -> bytes:  # noqa: ANN401 - PyIceberg's own
     # PyIceberg refuses to write format 3, because it cannot write its manifests. A catalog writes
     # none, and its model of the document is whole.
-    text = _load("pyiceberg.typedef").IcebergBaseModel.model_dump_json(metadata)
+    text = load("pyiceberg.typedef").IcebergBaseModel.model_dump_json(metadata)
     document: JsonObject = json.loads(text)
     for name in _CARRIED:
         found = None if base is None else json.loads(base).get(name)
@@ -188,7 +188,7 @@ def _refusals(
     hint: str = "Compare it with Iceberg's REST specification",
 ) -> Iterator[None]:
     """Turn what PyIceberg raises for a request or a file into neve's errors."""
-    failed = _load("pyiceberg.exceptions").CommitFailedException
+    failed = load("pyiceberg.exceptions").CommitFailedException
     try:
         yield
     except failed as error:
@@ -206,7 +206,7 @@ def _refusals(
 def _reason(error: Exception) -> str:
     """Return what is wrong, in one line; Pydantic's own text quotes what it read."""
     text = str(error)
-    invalid = _load("pydantic").ValidationError
+    invalid = load("pydantic").ValidationError
     origin = next((each for each in (error, error.__cause__) if isinstance(each, invalid)), None)
     if origin is not None:
         found = origin.errors(include_url=False, include_context=False, include_input=False)
@@ -215,8 +215,3 @@ def _reason(error: Exception) -> str:
             for each in found
         )
     return " ".join(text.split())[:300]
-
-
-@lru_cache(maxsize=32)
-def _load(name: str) -> Any:  # noqa: ANN401 - a module
-    return importlib.import_module(name)

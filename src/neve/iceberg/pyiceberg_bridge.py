@@ -121,14 +121,14 @@ class ManifestCodec:
 
     def __init__(self, form: ManifestForm) -> None:
         self._form = form
-        manifest, schemas = _load("pyiceberg.manifest"), _load("pyiceberg.schema")
+        manifest, schemas = load("pyiceberg.manifest"), load("pyiceberg.schema")
         schema = schemas.Schema.model_validate_json(form.schema)
-        spec = _load("pyiceberg.partitioning").PartitionSpec(
+        spec = load("pyiceberg.partitioning").PartitionSpec(
             *json.loads(form.spec_fields), spec_id=form.spec_id
         )
         partition = spec.partition_type(schema)
         entry_schema = _entry_schema(form.format_version, partition)
-        self._writer = _load("pyiceberg.avro.resolver").construct_writer(entry_schema)
+        self._writer = load("pyiceberg.avro.resolver").construct_writer(entry_schema)
         self._file_fields = [
             field.name for field in entry_schema.find_field("data_file").field_type.fields
         ]
@@ -198,7 +198,7 @@ def encode_manifest_list(
 def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
     """Read the entries of a manifest; raises Corruption."""
     # PyIceberg cannot skip maps and structs, so entries are read whole.
-    schema = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
+    schema = load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
     names = [field.name for field in schema.find_field("data_file").field_type.fields]
     at = {name: place for place, name in enumerate(names)}
     found = []
@@ -227,7 +227,7 @@ def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
 
 def read_manifest_list(payload: bytes, *, path: str) -> list[ManifestRecord]:
     """Read a manifest list; raises Corruption."""
-    schema = _load("pyiceberg.manifest").MANIFEST_LIST_FILE_SCHEMAS[3]
+    schema = load("pyiceberg.manifest").MANIFEST_LIST_FILE_SCHEMAS[3]
     names = [field.name for field in schema.fields]
     known = {field.name for field in fields(ManifestRecord)}
     found = []
@@ -242,7 +242,7 @@ def read_manifest_list(payload: bytes, *, path: str) -> list[ManifestRecord]:
 
 
 def _entry_schema(format_version: int, partition: Any) -> Any:  # noqa: ANN401 - PyIceberg's own
-    manifest, types = _load("pyiceberg.manifest"), _load("pyiceberg.types")
+    manifest, types = load("pyiceberg.manifest"), load("pyiceberg.types")
     file = manifest.data_file_with_partition(partition, 3)
     if format_version == 2:  # noqa: PLR2004
         file = types.StructType(
@@ -253,20 +253,20 @@ def _entry_schema(format_version: int, partition: Any) -> Any:  # noqa: ANN401 -
 
 @lru_cache(maxsize=4)
 def _list_writer(format_version: int) -> tuple[Any, list[str], str]:
-    schema = _load("pyiceberg.manifest").MANIFEST_LIST_FILE_SCHEMAS[format_version]
-    writer = _load("pyiceberg.avro.resolver").construct_writer(schema)
+    schema = load("pyiceberg.manifest").MANIFEST_LIST_FILE_SCHEMAS[format_version]
+    writer = load("pyiceberg.avro.resolver").construct_writer(schema)
     names = [field.name for field in schema.fields]
     return writer, names, _avro_schema(schema, "manifest_file")
 
 
 def _avro_schema(schema: Any, name: str) -> str:  # noqa: ANN401 - PyIceberg's own
-    conversion = _load("pyiceberg.utils.schema_conversion").AvroSchemaConversion()
+    conversion = load("pyiceberg.utils.schema_conversion").AvroSchemaConversion()
     return json.dumps(conversion.iceberg_to_avro(schema, schema_name=name), separators=(",", ":"))
 
 
 def _encoded(writer: Any, record: Sequence[object]) -> bytes:  # noqa: ANN401 - PyIceberg's own
     stream = io.BytesIO()
-    writer.write(_load("pyiceberg.avro.encoder").BinaryEncoder(stream), record)
+    writer.write(load("pyiceberg.avro.encoder").BinaryEncoder(stream), record)
     return stream.getvalue()
 
 
@@ -300,7 +300,7 @@ def _varint(number: int) -> bytes:
 
 
 def _records(payload: bytes, schema: Any, path: str) -> list[Any]:  # noqa: ANN401
-    avro = _load("pyiceberg.avro.file")
+    avro = load("pyiceberg.avro.file")
     try:
         with avro.AvroFile(_Bytes(payload, path), schema) as reader:
             records, marker = list(reader), reader.header.sync
@@ -324,8 +324,9 @@ class _Bytes:
         return io.BytesIO(self._payload)
 
 
-@lru_cache(maxsize=16)
-def _load(name: str) -> Any:  # noqa: ANN401 - a module
+@lru_cache(maxsize=32)
+def load(name: str) -> Any:  # noqa: ANN401 - a module
+    """Load a module of PyIceberg, or one that comes with it, when it is first needed."""
     return importlib.import_module(name)
 
 
@@ -349,9 +350,9 @@ class ForeignScan:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Return the live rows: columns by field id, deletes applied."""
-        arrow_io = importlib.import_module("pyiceberg.io.pyarrow")
-        load_file_io = importlib.import_module("pyiceberg.io").load_file_io
-        always = importlib.import_module("pyiceberg.expressions").AlwaysTrue()
+        arrow_io = load("pyiceberg.io.pyarrow")
+        load_file_io = load("pyiceberg.io").load_file_io
+        always = load("pyiceberg.expressions").AlwaysTrue()
         file_io = load_file_io(dict(self.properties), self.location)
         scan = arrow_io.ArrowScan(self.metadata, file_io, self.metadata.schema(), always)
         yield from scan.to_record_batches([task.planned for task in self.tasks])
@@ -359,8 +360,8 @@ class ForeignScan:
 
 def plan_foreign_scan(location: str) -> ForeignScan:
     """Plan a scan of the current snapshot; raises InvalidArgument for deletes that cannot apply."""
-    tables = importlib.import_module("pyiceberg.table")
-    arrow_io = importlib.import_module("pyiceberg.io.pyarrow")
+    tables = load("pyiceberg.table")
+    arrow_io = load("pyiceberg.io.pyarrow")
     table = tables.StaticTable.from_metadata(location)
     try:
         planned = list(table.scan().plan_files())

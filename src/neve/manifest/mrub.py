@@ -68,10 +68,10 @@ def encode_mrub(manifest: mrub_pb2.Manifest) -> bytes:
 def decode_mrub(frame: bytes, *, path: str) -> mrub_pb2.Manifest:
     """Read a manifest back, of either format; raises Corruption naming the path."""
     if len(frame) < HEADER_BYTES:
-        raise _damaged(f"a manifest of {len(frame)} bytes is cut off", path)
+        raise damaged(f"a manifest of {len(frame)} bytes is cut off", path)
     magic, found_format, length = _HEADER.unpack_from(frame)
     if magic != _MAGIC:
-        raise _damaged("this is not a manifest: it does not begin with MRUB", path)
+        raise damaged("this is not a manifest: it does not begin with MRUB", path)
     if found_format not in {_FORMAT_PLAIN, _FORMAT_CHECKED}:
         raise Corruption(
             f"manifest format {found_format} is not one this neve reads "
@@ -80,30 +80,30 @@ def decode_mrub(frame: bytes, *, path: str) -> mrub_pb2.Manifest:
             hint=NEWER_HINT if found_format else DAMAGE_HINT,
         )
     if length > MRUB_BYTES_MAX:
-        raise _damaged(f"a manifest claims {length:,} bytes, more than allowed", path)
+        raise damaged(f"a manifest claims {length:,} bytes, more than allowed", path)
     end = HEADER_BYTES + length
     surplus = len(frame) - end
     if surplus < 0:
-        raise _damaged(f"a manifest is cut off: {-surplus:,} bytes are missing", path)
+        raise damaged(f"a manifest is cut off: {-surplus:,} bytes are missing", path)
     if found_format == _FORMAT_CHECKED:
         _check_trailer(frame, end, path)
     elif surplus == TRAILER_BYTES and _is_checked_frame_of_another_format(frame, end):
-        raise _damaged("a manifest's format byte does not match its checksum", path)
+        raise damaged("a manifest's format byte does not match its checksum", path)
     try:
         return mrub_pb2.Manifest.FromString(frame[HEADER_BYTES:end])
     except DecodeError as error:
-        raise _damaged(f"a manifest's payload cannot be read: {error}", path) from error
+        raise damaged(f"a manifest's payload cannot be read: {error}", path) from error
 
 
 def _check_trailer(frame: bytes, end: int, path: str) -> None:
     surplus = len(frame) - end - TRAILER_BYTES
     if surplus < 0:
-        raise _damaged(f"a manifest is cut off: {-surplus} bytes are missing", path)
+        raise damaged(f"a manifest is cut off: {-surplus} bytes are missing", path)
     if surplus > 0:
-        raise _damaged(f"{surplus:,} bytes come after the end of a manifest", path)
+        raise damaged(f"{surplus:,} bytes come after the end of a manifest", path)
     (stored_crc,) = _TRAILER.unpack_from(frame, end)
     if google_crc32c.value(frame[:end]) != stored_crc:
-        raise _damaged("a manifest's checksum does not match", path)
+        raise damaged("a manifest's checksum does not match", path)
 
 
 def _is_checked_frame_of_another_format(frame: bytes, end: int) -> bool:
@@ -112,5 +112,6 @@ def _is_checked_frame_of_another_format(frame: bytes, end: int) -> bool:
     return bool(google_crc32c.value(header + frame[HEADER_BYTES:end]) == stored_crc)
 
 
-def _damaged(message: str, path: str) -> Corruption:
+def damaged(message: str, path: str) -> Corruption:
+    """Return the error for a manifest whose bytes are wrong."""
     return Corruption(message, path=path, hint=DAMAGE_HINT)

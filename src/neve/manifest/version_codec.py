@@ -43,7 +43,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from neve.errors import Corruption, InvalidArgument
 from neve.manifest import mrub_pb2
-from neve.manifest.mrub import DAMAGE_HINT, NEWER_HINT, decode_mrub, encode_mrub
+from neve.manifest.mrub import NEWER_HINT, damaged, decode_mrub, encode_mrub
 from neve.model.data_file import (
     ColumnStatistics,
     DataFile,
@@ -258,9 +258,9 @@ def decode_version(frame: bytes, *, path: str) -> Version:
     files: dict[str, DataFile] = {}
     for ref in manifest.data_files:
         if _status_of(ref, path) is not _Status.EXISTING:
-            raise _damaged(f"a whole version says that {_shown(ref)} has changed", path)
+            raise damaged(f"a whole version says that {_shown(ref)} has changed", path)
         if ref.path in files:
-            raise _damaged(f"a version names {_shown(ref)} twice", path)
+            raise damaged(f"a version names {_shown(ref)} twice", path)
         files[ref.path] = _file_of(ref, path)
     version = Version(
         number=manifest.snapshot_id,
@@ -336,11 +336,11 @@ def read_edit(frame: bytes, *, path: str) -> EditMessage:
                 _check_only(ref, _FIELDS_WHEN_MARKED, path)
                 vector = _vector_of(ref, path)
                 if vector is None or ref.path in vectors:
-                    raise _damaged(f"an edit gives {_shown(ref)} no vector, or two", path)
+                    raise damaged(f"an edit gives {_shown(ref)} no vector, or two", path)
                 vectors[ref.path] = vector
     base = _parent_of(manifest) or 0
     if manifest.snapshot_id != base + 1:
-        raise _damaged(f"an edit leads from version {base} to {manifest.snapshot_id}", path)
+        raise damaged(f"an edit leads from version {base} to {manifest.snapshot_id}", path)
     return EditMessage(
         base=base,
         facts=_facts_of(manifest, path),
@@ -444,11 +444,11 @@ def manifest_in(frame: bytes, form: mrub_pb2.Form, path: str) -> mrub_pb2.Manife
         raise _newer(f"manifest form {manifest.form} is unknown", path)
     if manifest.form != form:
         found, wanted = mrub_pb2.Form.Name(manifest.form), mrub_pb2.Form.Name(form)
-        raise _damaged(f"a manifest of {found} is where {wanted} belongs", path)
+        raise damaged(f"a manifest of {found} is where {wanted} belongs", path)
     if manifest.delete_files:
         raise _newer("a version names delete files, which this neve does not apply", path)
     if manifest.sequence_number != manifest.snapshot_id:
-        raise _damaged(
+        raise damaged(
             f"version {manifest.snapshot_id} has the sequence number {manifest.sequence_number}",
             path,
         )
@@ -537,7 +537,7 @@ def _vector_of(ref: mrub_pb2.DataFileRef, path: str) -> VectorRef | None:
     if not present:
         return None
     if len(present) < len(_VECTOR_FIELDS):
-        raise _damaged(f"half of the vector of {_shown(ref)} is missing", path)
+        raise damaged(f"half of the vector of {_shown(ref)} is missing", path)
     return VectorRef(
         path=ref.dv_path,
         offset=ref.dv_offset,
@@ -576,7 +576,7 @@ def _shown(ref: mrub_pb2.DataFileRef) -> str:
 def _check_only(ref: mrub_pb2.DataFileRef, allowed: frozenset[str], path: str) -> None:
     surplus = sorted({field.name for field, _ in ref.ListFields()} - allowed)
     if surplus:
-        raise _damaged(
+        raise damaged(
             f"an edit says {', '.join(surplus)} of {_shown(ref)}, which it does not add", path
         )
 
@@ -586,11 +586,7 @@ def _damage_at(path: str) -> Iterator[None]:
     try:
         yield
     except InvalidArgument as error:
-        raise _damaged(error.message, path) from error
-
-
-def _damaged(message: str, path: str) -> Corruption:
-    return Corruption(message, path=path, hint=DAMAGE_HINT)
+        raise damaged(error.message, path) from error
 
 
 def _newer(message: str, path: str) -> Corruption:

@@ -80,6 +80,11 @@ def parse_object(text: str, *, what: str = "schema") -> JsonObject:
     return value
 
 
+def objects_of(given: Json) -> list[JsonObject]:
+    """Return the objects of a list; none for anything else."""
+    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+
+
 def text_member(members: JsonObject, name: str, *, where: str) -> str:
     """Return a string member."""
     text = _member(members, name, str, where=where)

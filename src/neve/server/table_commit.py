@@ -31,7 +31,6 @@ from neve.catalog.foreign_definition import (
     invalid,
     members_of,
     number_of,
-    objects_of,
     partition_texts,
     requested_table,
     sort_texts,
@@ -44,7 +43,7 @@ from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
 from neve.iceberg.foreign_snapshots import ReadSnapshot
 from neve.iceberg.guest_metadata import changed_document, check_requirements
 from neve.jobs.foreign_commit import ForeignCommit
-from neve.model.schema_json import Json, JsonObject
+from neve.model.schema_json import Json, JsonObject, objects_of
 from neve.model.version import Operation
 from neve.server.error_model import UNSUPPORTED, RequestRefused
 from neve.server.served_tables import CLIENTS, ROOM, ServedTable, ServedTables

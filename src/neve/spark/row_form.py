@@ -28,6 +28,7 @@ from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import similar_name_hint
 from neve.spark.spark_types import IN_UTC, quoted, spark_schema
+from neve.table.schema_mapping import with_children
 
 OWN_PREFIX = "_neve_"
 _UUID_BYTES = 16
@@ -309,24 +310,16 @@ def _converted(array: ArrowArray) -> ArrowArray:
             return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
         case TypeKind.LIST:
             values = _converted(cast("pa.ListArray[Any]", array).values)
-            return _with_children(array, wanted, values)
+            return with_children(array, wanted, values)
         case TypeKind.MAP:
             entries = cast("pa.MapArray[Any, Any]", array)
             pairs = pa.StructArray.from_arrays(
                 [_converted(entries.keys), _converted(entries.items)],
                 fields=list(child_fields(wanted)),
             )
-            return _with_children(array, wanted, pairs)
+            return with_children(array, wanted, pairs)
         case _:
             return array.cast(wanted)
-
-
-def _with_children(array: ArrowArray, wanted: pa.DataType, children: ArrowArray) -> ArrowArray:
-    """Return the same lists with other children: validity, lengths and offset stay."""
-    validity, offsets = array.buffers()[:2]
-    return pa.Array.from_buffers(
-        wanted, len(array), [validity, offsets], offset=array.offset, children=[children]
-    )
 
 
 def _uuid_texts(stored: ArrowArray) -> ArrowArray:

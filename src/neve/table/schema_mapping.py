@@ -118,7 +118,7 @@ def _list_arrays(old: pa.DataType, new: pa.DataType) -> ArrayWay:
 
     def convert(array: ArrowArray) -> ArrowArray:
         values = cast("pa.ListArray[Any]", array).values
-        return _with_children(array, new, values if way is None else way(values))
+        return with_children(array, new, values if way is None else way(values))
 
     return convert
 
@@ -131,12 +131,12 @@ def _map_arrays(old: pa.DataType, new: pa.DataType) -> ArrayWay:
         entries = cast("pa.MapArray[Any, Any]", array)
         items = entries.items if way is None else way(entries.items)
         pairs = pa.StructArray.from_arrays([entries.keys, items], fields=[key, value])
-        return _with_children(array, new, pairs)
+        return with_children(array, new, pairs)
 
     return convert
 
 
-def _with_children(array: ArrowArray, new: pa.DataType, children: ArrowArray) -> ArrowArray:
+def with_children(array: ArrowArray, new: pa.DataType, children: ArrowArray) -> ArrowArray:
     """Return the same lists with other children: validity, lengths and offset stay."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(

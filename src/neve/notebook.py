@@ -304,9 +304,7 @@ def _rectangle(left: float, width: float, colour: str, words: str) -> str:
     )
 
 
-def version_page(
-    title: str, version: Version, members: Mapping[str, Cell], *notes: Markup, unflushed: int = 0
-) -> str:
+def version_page(title: str, version: Version, members: Mapping[str, Cell], *notes: Markup) -> str:
     """Show a Version, with further facts."""
     return page(
         title,
@@ -319,7 +317,7 @@ def version_page(
                 "summary": pair_words(version.facts.summary),
             }
         ),
-        levels_part(version, unflushed=unflushed),
+        levels_part(version),
         line=size_words(version),
     )
 

@@ -309,9 +309,7 @@ class LiveWriter:
 
     # Compacting
 
-    def compact_once(
-        self, progress: Callable[[int], None] | None = None, *, executor: PlanExecutor | None = None
-    ) -> bool:
+    def compact_once(self, *, executor: PlanExecutor | None = None) -> bool:
         """Run the most urgent compactions that can go side by side; False when none is needed."""
         with self._compacting:
             version = self._current.view.files.version
@@ -319,7 +317,7 @@ class LiveWriter:
             plans = pick_all(version, self._options.level_options, identity=identity)
             # Another executor gets all of them as one job.
             jobs = jobs_of(plans)[: self._threads] if executor is None else [plans]
-            self._run_jobs(jobs, version, progress, executor)
+            self._run_jobs(jobs, version, None, executor)
         self.backlog.judge()
         self.tidy_deletes()
         return bool(plans)

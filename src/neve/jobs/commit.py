@@ -86,13 +86,11 @@ class BulkRun:
 class BulkCommitter:
     """Commits the work of jobs to one table; safe for many threads."""
 
-    def __init__(
-        self, parts: TableParts, *, levels: LevelOptions | None = None, upkeep: bool = False
-    ) -> None:
+    def __init__(self, parts: TableParts, *, upkeep: bool = False) -> None:
         """Begin; `upkeep` compacts and cleans up after commits, unless a live writer does."""
         self._parts = parts
         self._versions = parts.versions
-        self._levels = levels or LevelOptions()
+        self._levels = LevelOptions()
         self._has_upkeep = upkeep
         self._committer = parts.committer(commit_seconds=_COMMIT_SECONDS)
 

@@ -110,12 +110,11 @@ class TableVersions(VersionReader):
         *,
         schema: str | None = None,
         spec: str | None = None,
-        requirements: Requirements | None = None,
     ) -> Committed:
         """Commit edits, each as its own Version, all or none.
 
         `schema` and `spec` are new, for the ids that `change` names. Raises Conflict when the first
-        edit's base is no longer current, CatalogConflict when a requirement is not met.
+        edit's base is no longer current.
         """
 
         def as_given(_session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
@@ -129,9 +128,7 @@ class TableVersions(VersionReader):
                 )
             return edits
 
-        return self.apply_made_edits(
-            as_given, change or HeadChange(), schema=schema, spec=spec, requirements=requirements
-        )
+        return self.apply_made_edits(as_given, change or HeadChange(), schema=schema, spec=spec)
 
     def apply_made_edits(
         self,

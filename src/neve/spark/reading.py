@@ -227,9 +227,7 @@ _RENEW_SECONDS: Final = LEASE_SECONDS / 10
 class HeldReads:
     """Renews the leases of live owners; safe for many threads."""
 
-    def __init__(self, *, renew_seconds: float = _RENEW_SECONDS) -> None:
-        # Fixed at construction.
-        self._renew_seconds = renew_seconds
+    def __init__(self) -> None:
         # Guarded by _lock. Re-entrant: Python may finalize an owner while the lock is held.
         self._lock = threading.RLock()
         self._leases: set[HeldLease] = set()
@@ -271,7 +269,7 @@ class HeldReads:
     def _renew(self) -> None:
         waiting = threading.Event()
         while True:
-            waiting.wait(self._renew_seconds)
+            waiting.wait(_RENEW_SECONDS)
             with self._lock:
                 if not self._leases:
                     self._thread = None
@@ -378,8 +376,7 @@ def read(
     plan = plan_read(
         address, wanted, columns=columns, filter=filter, fresh=fresh, native=way.native
     )
-    with given_up_on_error(plan.lease):
-        frame = _frame(session, plan)
+    frame = _held_frame(session, plan)
     if not way.native:
         logger.info(
             "read through python table=%s version=%d pieces=%d because=%s",
@@ -388,7 +385,6 @@ def read(
             len(plan.pieces),
             way.reason,
         )
-    HELD_READS.hold(frame, plan.lease)
     return frame
 
 
@@ -397,10 +393,7 @@ def read_base(session: SparkSession, address: TableAddress, version: int) -> Dat
     way = _way(session, address, None)
     wanted = WantedVersion(version=version, is_now=True)
     plan = plan_read(address, wanted, columns=None, filter=None, fresh=False, native=way.native)
-    with given_up_on_error(plan.lease):
-        frame = _frame(session, plan)
-    HELD_READS.hold(frame, plan.lease)
-    return frame
+    return _held_frame(session, plan)
 
 
 def explain(
@@ -507,6 +500,14 @@ def _way(session: SparkSession, address: TableAddress, native: bool | None) -> R
     except Exception as error:  # noqa: BLE001 - of PySpark, of Java or of the network
         return ReadWay(native=False, reason=f"Spark cannot open {root}: {_first_line(error)}")
     return ReadWay(native=True, reason=f"Spark opened {root}")
+
+
+def _held_frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
+    """Return the rows of a plan, whose lease lives as long as they are used."""
+    with given_up_on_error(plan.lease):
+        frame = _frame(session, plan)
+    HELD_READS.hold(frame, plan.lease)
+    return frame
 
 
 def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:

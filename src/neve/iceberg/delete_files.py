@@ -35,8 +35,8 @@ from neve.model.arrow_types import ArrowField, field_metadata
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version_summary import vector_bytes
 from neve.sstable.deletion_vector import positions_in, read_vector
+from neve.sstable.parquet_groups import read_parquet
 from neve.sstable.puffin import PuffinFooter, encode_footer, read_puffin_footer
-from neve.sstable.whole_parquet import read_parquet
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path, position_delete_path
 

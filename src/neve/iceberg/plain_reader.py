@@ -1,8 +1,8 @@
 """PlainReader: reads published tables by Iceberg's specification alone.
 
-It shares no code with the engine: it parses JSON, Avro, Puffin and vectors itself, and reads
-Parquet with Arrow. So writer and checker cannot be wrong in the same way. It is made for checking,
-not for speed.
+It shares no code with the engine: it parses JSON, Avro, Puffin and vectors itself, and Arrow alone
+reads Parquet. So writer and checker cannot be wrong in the same way. It is made for checking, not
+for speed.
 
     document (JSON) ──► manifest list (Avro) ──► manifests (Avro) ──► data files and deletes
                                                                       └► rows without deleted ones
@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, NeveError
-from neve.sstable.whole_parquet import read_parquet
+from neve.sstable.parquet_groups import read_parquet
 
 Record: TypeAlias = dict[str, Any]
 Fetch: TypeAlias = Callable[[str], bytes]

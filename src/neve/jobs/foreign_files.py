@@ -19,7 +19,7 @@ from neve.model.arrow_types import field_id_of
 from neve.model.schema import TableSchema
 from neve.observability.events import ignore
 from neve.sstable.deletion_vector import bitmap_of, decode_vector
-from neve.sstable.whole_parquet import read_parquet
+from neve.sstable.parquet_groups import read_parquet
 
 PARQUET: Final = "PARQUET"
 _PUFFIN: Final = "PUFFIN"

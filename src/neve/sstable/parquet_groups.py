@@ -66,6 +66,19 @@ _HINT: Final = "Restore it from a copy, or roll back to a Version without it"
 _Share = TypeVar("_Share")
 
 
+def read_parquet(
+    payload: bytes, *, verify: bool = True, metadata: pq.FileMetaData | None = None
+) -> pa.Table:
+    """Read a whole Parquet file from memory; `verify` compares checksums where pages have them.
+
+    Only this thread decodes: one of Arrow's own may outlive the call and abort the interpreter at
+    exit (SSTABLE-31). `metadata` is a footer that was read before. Raises what Arrow raises.
+    """
+    source = pa.BufferReader(payload)
+    opened = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=verify)
+    return opened.read(use_threads=False)
+
+
 @dataclass(frozen=True, slots=True)
 class _Stretch:
     """Bytes of a file and where they begin in it."""

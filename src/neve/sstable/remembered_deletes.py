@@ -26,7 +26,7 @@ from neve.keys.arrays import as_large, key_at, key_objects, key_place, last_plac
 from neve.keys.columns import KeyArray
 from neve.model.arrow_buffers import Positions
 from neve.model.data_file import DataFile, FileFormat
-from neve.sstable.whole_parquet import read_parquet
+from neve.sstable.parquet_groups import read_parquet
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
 

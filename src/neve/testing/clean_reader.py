@@ -28,7 +28,7 @@ from neve.iceberg import plain_reader
 from neve.model.data_file import DataFile
 from neve.model.schema import TableSchema
 from neve.model.version import Version
-from neve.sstable.whole_parquet import read_parquet
+from neve.sstable.parquet_groups import read_parquet
 from neve.storage.object_store import ObjectStore
 from neve.testing.model_table import Key, Row, Rows
 

@@ -35,12 +35,12 @@ from neve.cli.imported_rows import (
 )
 from neve.cli.json_rows import JsonFileRows
 from neve.cli.options import (
+    AskedLake,
     WholeNumber,
     complete_column,
     complete_file,
     names_of,
     on_a_lake,
-    open_lake,
     pairs_of,
     table_argument,
 )
@@ -151,8 +151,7 @@ def apply(
     form: str | None,
     delimiter: str | None,
     memory_limit: int | None,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Write the changes of a file into a table: upserts and deletes, all or none.
@@ -181,7 +180,7 @@ def apply(
         memory_limit=memory_limit,
     )
     check_delimiter(delimiter, request.form)
-    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+    with lake.open() as catalog, catalog.table(name) as table:
         ordering = names_of(order_by, table.schema) or ()
         request = replace(request, options=replace(request.options, order_by=tuple(ordering)))
         read = _read(table, request)

@@ -17,11 +17,11 @@ from neve.catalog.table_name import TableName
 from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import Declined
 from neve.cli.options import (
+    AskedLake,
     complete_namespace,
     complete_property,
     complete_table,
     on_a_lake,
-    open_lake,
     pairs_of,
     table_argument,
 )
@@ -110,14 +110,7 @@ def _locked(catalog: Lake, name: str) -> LockHandle | None:
 @click.option("--force", is_flag=True, help="Drop it even while a writer has it open.")
 @on_a_lake
 def drop(
-    *,
-    name: str,
-    purge: bool,
-    is_sure: bool,
-    force: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
+    *, name: str, purge: bool, is_sure: bool, force: bool, lake: AskedLake, as_json: bool
 ) -> None:
     """Drop a table, for good. Its files stay, unless --purge is given.
 
@@ -130,7 +123,7 @@ def drop(
 
     Files under a reader's lease are not deleted; `neve recover` deletes them after the lease ends.
     """
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         if purge and is_table_id(name):
             table_id, is_done = name, catalog.purge_table(name)
         else:
@@ -157,11 +150,9 @@ def drop(
 @table_argument
 @click.argument("new", metavar="NEW", help="Its new name, as namespace.table.")
 @on_a_lake
-def rename(
-    *, name: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+def rename(*, name: str, new: str, lake: AskedLake, as_json: bool) -> None:
     """Rename a table; no files move."""
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         catalog.rename_table(name, new)
     if as_json:
         write_json({"old": name, "new": new})
@@ -178,14 +169,12 @@ def rename(
     shell_complete=complete_namespace,
 )
 @on_a_lake
-def tables(
-    *, namespace: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+def tables(*, namespace: str | None, lake: AskedLake, as_json: bool) -> None:
     """List the tables of a namespace, or all of them; a damaged table is listed with its error.
 
     Row counts are of the current version; changes that are only in the log are counted separately.
     """
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         names = catalog.list_tables(namespace)
         overviews = (_overview(catalog, name) for name in names)
         if as_json:
@@ -204,9 +193,9 @@ def tables(
 @click.command(cls=DocumentedCommand, examples=["neve describe shop.orders"])
 @table_argument
 @on_a_lake
-def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+def describe(*, name: str, lake: AskedLake, as_json: bool) -> None:
     """Show a table's files, columns, key, partitions and properties."""
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         table = catalog.load_table(name)
         unflushed = _unflushed(catalog, name)
         if as_json:
@@ -245,8 +234,7 @@ def set_properties(
     name: str,
     properties: tuple[str, ...],
     removed: tuple[str, ...],
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Set or remove properties of a table, all or none; others stay as they are.
@@ -260,7 +248,7 @@ def set_properties(
             "no property is given", hint="Write owner=anna, or --unset owner to remove it"
         )
     given = pairs_of(properties, what="property")
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         table = catalog.load_table(name)
         before = table.properties
         missing = [each for each in removed if each not in before]
@@ -331,13 +319,13 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
 )
 @table_argument
 @on_a_lake
-def iceberg(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+def iceberg(*, name: str, lake: AskedLake, as_json: bool) -> None:
     """Show where the Iceberg metadata of a table is, and how other engines read it.
 
     Versions that are not published yet are published first, even while a writer is open. Other
     engines do not see rows that are not flushed yet.
     """
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         table = catalog.load_table(name)
         metadata = table.iceberg_metadata()
         version, format_version = table.refresh().version, table.format_version

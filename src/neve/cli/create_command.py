@@ -43,11 +43,11 @@ from neve.cli.imported_rows import (
 )
 from neve.cli.json_rows import JsonFileRows
 from neve.cli.options import (
+    AskedLake,
     column_of,
     complete_file,
     complete_new_column,
     on_a_lake,
-    open_lake,
     pairs_of,
 )
 from neve.cli.table_report import table_json
@@ -319,8 +319,7 @@ def create(
     ttl: str | None,
     properties: tuple[str, ...],
     exists_ok: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Create a table, and its namespace and the lake if they do not exist.
@@ -346,7 +345,7 @@ def create(
         ttl=None if ttl is None else next(iter(pairs_of((ttl,), what="ttl").items())),
         properties=pairs_of(properties, what="property"),
     )
-    with open_lake(lake, storage_options, create=True) as catalog:
+    with lake.open(create=True) as catalog:
         is_new = _make(catalog, wish, exists_ok=exists_ok)
         table = catalog.load_table(name)
         if not as_json:

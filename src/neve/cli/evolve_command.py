@@ -19,10 +19,10 @@ import pyarrow as pa
 from neve.catalog.evolution import Evolution
 from neve.cli.commands import DocumentedGroup
 from neve.cli.options import (
+    AskedLake,
     column_of,
     complete_column,
     on_a_lake,
-    open_lake,
     pairs_of,
     table_argument,
 )
@@ -47,10 +47,8 @@ def _committed(command: Callable[..., Change]) -> Callable[..., None]:
     @on_a_lake
     @click.pass_obj
     @wraps(command)
-    def run(
-        name: str, /, *, lake: str, storage_options: tuple[str, ...], as_json: bool, **given: object
-    ) -> None:
-        _evolve(name, command(**given), lake, storage_options, as_json=as_json)
+    def run(name: str, /, *, lake: AskedLake, as_json: bool, **given: object) -> None:
+        _evolve(name, command(**given), lake, as_json=as_json)
 
     return run
 
@@ -327,10 +325,8 @@ def _read_default(column: str, wanted: pa.DataType, text: str) -> object:
         ) from None
 
 
-def _evolve(
-    name: str, change: Change, lake: str, storage_options: tuple[str, ...], *, as_json: bool
-) -> None:
-    with open_lake(lake, storage_options) as catalog:
+def _evolve(name: str, change: Change, lake: AskedLake, *, as_json: bool) -> None:
+    with lake.open() as catalog:
         table = catalog.load_table(name)
         with table.evolve() as e:
             before = table.version

@@ -11,11 +11,11 @@ from rich.text import Text
 from neve.catalog.table import Table, open_table_of
 from neve.cli.commands import DocumentedCommand
 from neve.cli.options import (
+    AskedLake,
     WholeNumber,
     complete_consumer,
     complete_tag,
     on_a_lake,
-    open_lake,
     table_argument,
     to_file_argument,
     wide_option,
@@ -34,9 +34,9 @@ from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
 @click.command(cls=DocumentedCommand, examples=["neve history shop.orders"])
 @table_argument
 @on_a_lake
-def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+def history(*, name: str, lake: AskedLake, as_json: bool) -> None:
     """Show the retained versions of a table, oldest first."""
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         table = catalog.load_table(name)
         if as_json:
             document = JsonDocument()
@@ -63,14 +63,7 @@ def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: 
 @click.option("--remove", is_flag=True, help="Remove the tag instead.")
 @on_a_lake
 def tag(
-    *,
-    name: str,
-    tag_name: str,
-    version: int | None,
-    remove: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
+    *, name: str, tag_name: str, version: int | None, remove: bool, lake: AskedLake, as_json: bool
 ) -> None:
     """Tag a version of a table, so that it never expires; an existing tag moves.
 
@@ -84,7 +77,7 @@ def tag(
     if remove and version is not None:
         raise InvalidArgument("--remove does not take a version", hint="Leave out --version")
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         catalog.table(name, read_only=True) as table,
     ):
         # Tags need no writer, and a read-only handle has no side effects.
@@ -144,8 +137,7 @@ def rollback(
     version_option: int | None,
     tag: str | None,
     timestamp: str | None,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Make an old version of a table current again.
@@ -162,7 +154,7 @@ def rollback(
             f"`neve history {shown_text(name)}` shows the versions",
         )
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         catalog.table(name, options=TableOptions(background=False)) as table,
     ):
         wanted = catalog.load_table(name).at(asked, tag=tag, timestamp=timestamp).number
@@ -237,8 +229,7 @@ def changes(
     keep_seconds: int | None,
     output: str | None,
     wide: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Show the changes to the rows of a table, or write them to FILE.
@@ -263,7 +254,7 @@ def changes(
     if follow:
         _check_endless(form, until=until, file=file)
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         catalog.table(name, read_only=True) as table,
     ):
         path = STANDARD_OUTPUT if file is None else file
@@ -294,16 +285,14 @@ def changes(
     shell_complete=complete_consumer,
 )
 @on_a_lake
-def consumers(
-    *, name: str, dropped: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+def consumers(*, name: str, dropped: str | None, lake: AskedLake, as_json: bool) -> None:
     """Show the consumers of the changes of a table, or remove one.
 
     A consumer is a name under which `neve changes --consumer` and `changes` in Python store how far
     they have read. It holds the versions after its position, so that they do not expire, until it
     was not read for the time that it keeps them. Works while a writer is open.
     """
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         table = catalog.load_table(name)
         if dropped is not None:
             table.drop_consumer(dropped)

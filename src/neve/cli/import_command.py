@@ -28,12 +28,12 @@ from neve.cli.imported_rows import (
     open_rows,
 )
 from neve.cli.options import (
+    AskedLake,
     Command,
     complete_file,
     memory_option,
     names_of,
     on_a_lake,
-    open_lake,
     table_argument,
     written_columns,
 )
@@ -142,8 +142,7 @@ def import_rows(
     keep_good: bool,
     refused_file: str | None,
     memory_limit: int | None,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Write the rows of a file into an existing table; - is standard input.
@@ -174,7 +173,7 @@ def import_rows(
         refused_file=refused_file,
     )
     _check_request(wish)
-    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+    with lake.open() as catalog, catalog.table(name) as table:
         done = import_into(table, wish)
     report_import(name, wish, done, as_json=as_json)
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from typing import Final, TypeAlias, TypeVar
 
 import click
@@ -125,31 +126,47 @@ json_option = click.option(
 )
 
 
-def on_a_lake(command: Command) -> Command:
-    """Add the options `--lake`, `--storage-option` and `--json`."""
-    return lake_option(storage_option(json_option(command)))
+@dataclass(frozen=True, slots=True)
+class AskedLake:
+    """The lake that a command names: `--lake`, and each `--storage-option`."""
 
+    location: str
+    storage_options: tuple[str, ...]
 
-@contextmanager
-def open_lake(
-    lake: str,
-    storage_options: tuple[str, ...],
-    *,
-    create: bool = False,
-    recorder: Recorder | None = None,
-) -> Iterator[Lake]:
-    """Open a lake; raises NotFound if it does not exist, unless `create` is set.
+    @contextmanager
+    def open(self, *, create: bool = False, recorder: Recorder | None = None) -> Iterator[Lake]:
+        """Open it; raises NotFound if it does not exist, unless `create` is set.
 
-    A hint lists the tables of a name that was given without its namespace.
-    """
-    with _opened(lake, storage_options, create=create, recorder=recorder) as catalog:
+        A hint lists the tables of a name that was given without its namespace.
+        """
+        with self._opened(create=create, recorder=recorder) as lake:
+            try:
+                yield lake
+            except InvalidArgument as error:
+                unqualified = _NO_NAMESPACE.fullmatch(error.message)
+                if unqualified is not None and not create:
+                    error.hint = _known_tables_hint(lake, unqualified[1]) or error.hint
+                raise
+
+    def _opened(self, *, create: bool, recorder: Recorder | None) -> Lake:
+        options = pairs_of(self.storage_options, what="storage option", show_value=False)
         try:
-            yield catalog
-        except InvalidArgument as error:
-            unqualified = _NO_NAMESPACE.fullmatch(error.message)
-            if unqualified is not None and not create:
-                error.hint = _known_tables_hint(catalog, unqualified[1]) or error.hint
+            return neve.open(
+                self.location, storage_options=options, create=create, recorder=recorder
+            )
+        except NotFound as missing:
+            missing.hint = "Check --lake or NEVE_LAKE; `neve create` creates a lake with a table"
             raise
+
+
+def on_a_lake(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options `--lake` and `--storage-option`, as one `AskedLake`, and `--json`."""
+
+    @wraps(command)
+    def run(*args: object, lake: str, storage_options: tuple[str, ...], **given: object) -> None:
+        command(*args, lake=AskedLake(lake, storage_options), **given)
+
+    return lake_option(storage_option(json_option(run)))
 
 
 def _known_tables_hint(catalog: Lake, name: str) -> str | None:
@@ -159,21 +176,6 @@ def _known_tables_hint(catalog: Lake, name: str) -> str | None:
     more = len(found) - _SHOWN_MAX
     words = ", ".join(found[:_SHOWN_MAX]) + (f" and {more:,} more" if more > 0 else "")
     return f"Write namespace.table: {words}"
-
-
-def _opened(
-    lake: str,
-    storage_options: tuple[str, ...],
-    *,
-    create: bool,
-    recorder: Recorder | None = None,
-) -> Lake:
-    options = pairs_of(storage_options, what="storage option", show_value=False)
-    try:
-        return neve.open(lake, storage_options=options, create=create, recorder=recorder)
-    except NotFound as missing:
-        missing.hint = "Check --lake or NEVE_LAKE; `neve create` creates a lake with a table"
-        raise
 
 
 def pairs_of(texts: tuple[str, ...], *, what: str, show_value: bool = True) -> dict[str, str]:
@@ -306,7 +308,7 @@ def _offered(
 def _lake(ctx: click.Context) -> Iterator[Lake]:
     # A group takes the table before its commands take the lake.
     lake = ctx.params.get("lake") or os.environ.get(LAKE_VARIABLE, "")
-    with open_lake(lake, ctx.params.get("storage_options") or ()) as catalog:
+    with AskedLake(lake, ctx.params.get("storage_options") or ()).open() as catalog:
         yield catalog
 
 

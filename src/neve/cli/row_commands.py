@@ -34,6 +34,7 @@ from neve.catalog.table import Table
 from neve.cli.commands import DocumentedCommand
 from neve.cli.json_rows import JsonFileRows, JsonRows
 from neve.cli.options import (
+    AskedLake,
     Rows,
     WholeNumber,
     at_a_version,
@@ -41,7 +42,6 @@ from neve.cli.options import (
     filter_option,
     names_of,
     on_a_lake,
-    open_lake,
     rows_at,
     table_argument,
     to_file_argument,
@@ -208,8 +208,7 @@ def get(
     tag: str | None,
     timestamp: str | None,
     wide: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Show the rows of keys, in the given order; if a key has no row, the exit code is 2.
@@ -222,7 +221,7 @@ def get(
     keys are reported.
     """
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
     ):
         asked = keys_of(key, rows.schema)
@@ -240,13 +239,7 @@ def get(
 
 
 def _show_found(
-    name: str,
-    found: pa.Table,
-    missing: Sequence[str],
-    *,
-    is_one: bool,
-    wide: bool,
-    as_json: bool,
+    name: str, found: pa.Table, missing: Sequence[str], *, is_one: bool, wide: bool, as_json: bool
 ) -> None:
     batches = found.combine_chunks().to_batches()
     rows = [dict(zip(found.schema.names, row, strict=True)) for row in json_rows(batches)]
@@ -286,13 +279,7 @@ def _not_found(name: str, missing: Sequence[str]) -> NotFound:
 @filter_option(help_text="Delete all rows that match.")
 @on_a_lake
 def delete(
-    *,
-    name: str,
-    key: tuple[str, ...],
-    condition: str | None,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
+    *, name: str, key: tuple[str, ...], condition: str | None, lake: AskedLake, as_json: bool
 ) -> None:
     """Delete the row of a key, or with --filter all rows that match.
 
@@ -304,7 +291,7 @@ def delete(
             "both a key and --filter are given" if key else "no key and no --filter is given",
             hint="Write a key, or --filter and a filter",
         )
-    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+    with lake.open() as catalog, catalog.table(name) as table:
         before = table.stats().sequence
         if condition is not None:
             sequence = table.delete_where(condition)
@@ -359,8 +346,7 @@ def put(
     columns: tuple[str, ...],
     if_absent: bool,
     expected: str | None,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Write a row, given as a JSON object, or with - the rows on standard input.
@@ -375,7 +361,7 @@ def put(
     Decimals, dates, times and uuids are text; bytes are hexadecimal text.
     """
     _check_way(row, columns, if_absent=if_absent, expected=expected)
-    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+    with lake.open() as catalog, catalog.table(name) as table:
         done = _Done(table.stats().sequence)
         if expected is not None:
             _compare_and_put(table, row, expected, done)
@@ -510,8 +496,7 @@ def scan(
     explain: bool,
     count: bool,
     wide: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Show rows of a table, or write them to FILE.
@@ -533,7 +518,7 @@ def scan(
                 f"{name} is not a stored table: it has no versions, no keys and no plan",
                 hint="Select rows with --filter",
             )
-        with open_lake(lake, storage_options) as catalog:
+        with lake.open() as catalog:
             listed = catalog.system_table(name)
         names = names_of(columns, readable_schema(name))
         found = readable_rows(name, listed, filter=condition, columns=names)
@@ -543,7 +528,7 @@ def scan(
         _give_listed(name, chosen, form, path, wide=wide, as_json=as_json)
         return
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
     ):
         bounds = None

@@ -13,7 +13,7 @@ import click
 
 from neve.catalog.running_server import RunningServer
 from neve.cli.commands import DocumentedCommand
-from neve.cli.options import ByteSize, WholeNumber, on_a_lake, open_lake, pairs_of
+from neve.cli.options import AskedLake, ByteSize, WholeNumber, on_a_lake, pairs_of
 from neve.errors import InvalidArgument
 from neve.inspect.page import Page, write_json
 from neve.observability.prometheus import PrometheusRecorder
@@ -75,8 +75,7 @@ def serve(
     key: str | None,
     client_config: tuple[str, ...],
     body_limit: int | None,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Serve the lake as an Iceberg REST catalog, for Spark, Trino, DuckDB, PyIceberg and others.
@@ -87,7 +86,7 @@ def serve(
     if pair and len(pair) < _CERTIFICATE_AND_KEY:
         raise InvalidArgument("HTTPS needs both a certificate and its key")
     recorder = PrometheusRecorder()
-    opened = open_lake(lake, storage_options, recorder=recorder)
+    opened = lake.open(recorder=recorder)
     # From here on there is something to finish.
     before = signal.signal(signal.SIGTERM, _stop)
     try:

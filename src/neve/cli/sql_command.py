@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from neve.catalog.sql_door import SqlResult
 from neve.cli.commands import DocumentedCommand
-from neve.cli.options import complete_file, on_a_lake, open_lake, wide_option
+from neve.cli.options import AskedLake, complete_file, on_a_lake, wide_option
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
 from neve.cli.sql_shell import SqlShell
 from neve.errors import InvalidArgument, SchemaMismatch, Unavailable
@@ -78,8 +78,7 @@ def sql(
     path: str | None,
     external_access: bool,
     wide: bool,
-    lake: str,
-    storage_options: tuple[str, ...],
+    lake: AskedLake,
     as_json: bool,
 ) -> None:
     """Run SQL on the tables of a lake.
@@ -92,7 +91,7 @@ def sql(
     form = asked_form(output, path, as_json=as_json)
     printer = ResultPrinter(form, path or STANDARD_OUTPUT, wide=wide)
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         catalog.sql_session(external_access=external_access) as session,
     ):
         if file is None and not commands and sys.stdin is not None and sys.stdin.isatty():

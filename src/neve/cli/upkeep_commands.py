@@ -16,7 +16,7 @@ from neve.catalog.settlement import RecoveryReport, Settled
 from neve.catalog.table import Table
 from neve.cli.command_wording import failure_text
 from neve.cli.commands import DocumentedCommand
-from neve.cli.options import WholeNumber, on_a_lake, open_lake, table_argument
+from neve.cli.options import AskedLake, WholeNumber, on_a_lake, table_argument
 from neve.cli.progress_bar import progress_bar
 from neve.cli.table_report import (
     consumer_json,
@@ -46,9 +46,9 @@ _OUTCOMES: Final = {
 @click.command(cls=DocumentedCommand, examples=["neve flush shop.orders"])
 @table_argument
 @on_a_lake
-def flush(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+def flush(*, name: str, lake: AskedLake, as_json: bool) -> None:
     """Commit the rows that are only in the log as a version."""
-    with _written(lake, storage_options, name) as table:
+    with _written(lake, name) as table:
         before, number = table.version, table.flush()
     if as_json:
         write_json({"table": name, "version": number, "is_new": number != before})
@@ -63,14 +63,12 @@ def flush(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bo
 @table_argument
 @click.option("--full", is_flag=True, help="Rewrite all files, even those in order.")
 @on_a_lake
-def compact(
-    *, name: str, full: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+def compact(*, name: str, full: bool, lake: AskedLake, as_json: bool) -> None:
     """Flush, then rewrite small and half-deleted files until the table is in order.
 
     Rows that have expired are removed first.
     """
-    with _written(lake, storage_options, name) as table, progress_bar("compacting rows") as tell:
+    with _written(lake, name) as table, progress_bar("compacting rows") as tell:
         before = table.stats()
         number = table.compact(full=full, progress=tell)
         after = table.stats()
@@ -106,13 +104,7 @@ def compact(
 )
 @on_a_lake
 def expire(
-    *,
-    name: str,
-    keep_last: int | None,
-    older_than: str | None,
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
+    *, name: str, keep_last: int | None, older_than: str | None, lake: AskedLake, as_json: bool
 ) -> None:
     """Expire old versions by the table's retention or the options; tagged versions stay.
 
@@ -120,7 +112,7 @@ def expire(
     those that a consumer of the changes has not read yet, stay too; leases and consumers are
     listed. `neve gc TABLE --run` deletes the files of expired versions.
     """
-    with _written(lake, storage_options, name) as table:
+    with _written(lake, name) as table:
         report = table.expire(keep_last=keep_last, older_than=older_than)
     if as_json:
         write_json(
@@ -157,14 +149,12 @@ def expire(
 @table_argument
 @click.option("--run", "is_run", is_flag=True, help="Delete them.")
 @on_a_lake
-def gc(
-    *, name: str, is_run: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+def gc(*, name: str, is_run: bool, lake: AskedLake, as_json: bool) -> None:
     """List the files that no version needs; with --run, delete them.
 
     Files under a reader's lease are listed, and stay until the lease ends.
     """
-    with _written(lake, storage_options, name) as table:
+    with _written(lake, name) as table:
         report = table.collect_garbage(dry_run=not is_run)
     if as_json:
         document = JsonDocument()
@@ -186,16 +176,14 @@ def gc(
     help="Also compare all rows with those an independent reader finds in the published table.",
 )
 @on_a_lake
-def verify(
-    *, name: str, independent: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+def verify(*, name: str, independent: bool, lake: AskedLake, as_json: bool) -> None:
     """Read and check all files of a table; if anything is wrong, the exit code is 5.
 
     Works while a writer is open. Data files, vectors, indexes, logs, leases and published metadata
     are read, and those that could not be read are listed. Files that nothing needs are counted.
     """
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         catalog.table(name, read_only=True) as table,
         progress_bar("reading bytes") as tell,
     ):
@@ -226,13 +214,13 @@ def verify(
 
 @click.command(cls=DocumentedCommand, examples=["neve recover"])
 @on_a_lake
-def recover(*, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+def recover(*, lake: AskedLake, as_json: bool) -> None:
     """Reconcile the catalog with all tables, and finish interrupted operations.
 
     Run it after restoring a backup, or after dropping tables with --purge while readers held their
     files. Tables that cannot be recovered are listed; the exit code is that of the first one.
     """
-    with open_lake(lake, storage_options) as catalog:
+    with lake.open() as catalog:
         report = catalog.recover()
         names = _names_by_id(catalog)
     if as_json:
@@ -246,9 +234,9 @@ def recover(*, lake: str, storage_options: tuple[str, ...], as_json: bool) -> No
 
 
 @contextmanager
-def _written(lake: str, storage_options: tuple[str, ...], name: str) -> Iterator[Table]:
+def _written(lake: AskedLake, name: str) -> Iterator[Table]:
     with (
-        open_lake(lake, storage_options) as catalog,
+        lake.open() as catalog,
         catalog.table(name, options=TableOptions(background=False)) as table,
     ):
         yield table

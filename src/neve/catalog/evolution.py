@@ -25,7 +25,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -443,12 +442,7 @@ class Evolution:
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._is_over = True
         if error is None:
             self.version = self._commit(self._change(), self._required())

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
-from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -176,12 +175,7 @@ class TransactionBlock(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if self._life.ending:
             return
         if kind is None:

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import IO, Final, Self, cast
 
 import pyarrow as pa
@@ -130,12 +129,7 @@ class DecoderProcess:
             ) from error
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         assert self._child is not None
         assert self._words is not None
         assert self._child.stdout is not None

@@ -14,7 +14,6 @@ The table's log is not touched: rows that the live writer has not flushed come a
 """
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Final, Self, cast
 
 import numpy as np
@@ -78,12 +77,7 @@ class BulkJob(KeptInProcess):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if kind is None:
             self.commit()
         else:

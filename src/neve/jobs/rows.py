@@ -16,7 +16,6 @@ JOBS-P2  No two tasks of a job have rows of one key: the division of rows ensure
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -68,12 +67,7 @@ class BulkRows:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if kind is not None:
             self.abort()
 

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from threading import Lock
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 import pyarrow as pa
@@ -133,12 +132,7 @@ class RelationSet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         # First the connection: its threads read what the stack closes.
         if self._made is not None:
             self._made.close()

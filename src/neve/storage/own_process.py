@@ -11,7 +11,6 @@ but not in a child forked earlier, or after everything was closed.
 
 import os
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Final, NoReturn, Protocol, Self
 from weakref import WeakSet
 
@@ -43,12 +42,7 @@ class Handle(KeptInProcess, ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.close()
 
     @abstractmethod

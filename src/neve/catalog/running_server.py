@@ -15,15 +15,12 @@ class RunningServer(AbstractContextManager["RunningServer"], Protocol):
     @property
     def url(self) -> str:
         """Address of the catalog, for clients."""
-        ...
 
     def wait(self) -> None:
         """Wait until the server ends."""
-        ...
 
     def close(self) -> None:
         """Finish the requests under way, and stop; twice is not an error."""
-        ...
 
 
 Serve: TypeAlias = Callable[..., RunningServer]

@@ -78,11 +78,9 @@ class SqlSession(AbstractContextManager["SqlSession"], Protocol):
 
     def sql(self, text: str, params: Parameters | None = None, **frames: Frame) -> SqlResult:
         """Run statements; return what the last one returned."""
-        ...
 
     def close(self) -> None:
         """Roll an open transaction back, and end the session; twice is not an error."""
-        ...
 
 
 class SqlEngine(Protocol):
@@ -96,11 +94,9 @@ class SqlEngine(Protocol):
         transaction: Any = None,  # noqa: ANN401 - a LakeTransaction, as above
     ) -> SqlSession:
         """Begin a session; `this` is the table of that name, `transaction` what it runs in."""
-        ...
 
     def close(self) -> None:
         """Close the tables that were opened to be read; twice is not an error."""
-        ...
 
 
 MakeSqlEngine: TypeAlias = Callable[[Any], SqlEngine]

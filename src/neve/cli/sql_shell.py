@@ -64,7 +64,6 @@ class _Printer(Protocol):
 
     def write(self, result: SqlResult, *, is_last: bool = True) -> None:
         """Write what a statement returned."""
-        ...
 
 
 class SqlShell:

@@ -47,19 +47,15 @@ class RowSource(Protocol):
     @property
     def group_rows(self) -> int:
         """Rows in each row group except the last."""
-        ...
 
     def read(self, columns: Sequence[str] | None, *, start: int, stop: int) -> pa.Table:
         """Return rows [start, stop) in the file's own schema; None: all columns."""
-        ...
 
     def stored_lineage(self, *, start: int, stop: int) -> pa.Table | None:
         """Return the lineage columns of rows [start, stop); None when the file has none."""
-        ...
 
     def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
         """Return the position of the first row whose key is not below `key`."""
-        ...
 
 
 class FileSink(Protocol[Output_co]):
@@ -67,15 +63,12 @@ class FileSink(Protocol[Output_co]):
 
     def append(self, rows: pa.Table, keys: KeyArray) -> None:
         """Take the next rows; their keys are greater than all previous ones."""
-        ...
 
     def finish(self) -> tuple[Output_co, ...]:
         """Complete the files and return what was written; empty without rows."""
-        ...
 
     def abort(self) -> None:
         """Delete whatever was written."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,6 @@ class PlanExecutor(Protocol):
         all. `check_cancelled` raises when the work should stop. Raises NeveError when a task fails;
         then the files already written are deleted, or left for the collector.
         """
-        ...
 
 
 TASK_ROWS: Final = 2_000_000

@@ -57,7 +57,6 @@ class ArrowStream(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the stream, in Arrow's C form."""
-        ...
 
 
 class ArrowBatch(Protocol):
@@ -65,7 +64,6 @@ class ArrowBatch(Protocol):
 
     def __arrow_c_array__(self, requested_schema: object = None) -> object:
         """Return the batch, in Arrow's C form."""
-        ...
 
 
 Rows: TypeAlias = (

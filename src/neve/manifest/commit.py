@@ -204,15 +204,12 @@ class _Attempt(Protocol):
     @property
     def is_starved(self) -> bool:
         """Whether it lost enough races to reserve the next commit."""
-        ...
 
     def prepare(self, asked: HeadChange) -> Committed | None:
         """Do the slow work, outside of the queue; return the outcome if nothing is left to do."""
-        ...
 
     def apply(self, asked: HeadChange) -> Committed:
         """Run the transaction; raises Conflict on the head's key when others were first."""
-        ...
 
 
 class _Planned:

@@ -52,19 +52,15 @@ class RowLookup(Protocol):
 
     def positions_of(self, file: DataFile, keys: Keys) -> BitMap64:
         """Return the positions of these keys in a file, including marked ones."""
-        ...
 
     def keys_at(self, file: DataFile, positions: BitMap64) -> Keys:
         """Return the keys at these positions."""
-        ...
 
     def vector(self, file: DataFile) -> BitMap64:
         """Return the positions that the file's vector marks; empty without one."""
-        ...
 
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         """Write whole vectors by data file path; return where each is."""
-        ...
 
     def older_rows(
         self, own: DataFile, other: DataFile, schema_id: int
@@ -74,7 +70,6 @@ class RowLookup(Protocol):
         Return the positions of own rows that are older, and those of the other's rows that are not
         newer. Either may be a file of remembered deletes.
         """
-        ...
 
 
 WriteVectors = Callable[[Mapping[str, BitMap64]], Mapping[str, VectorRef]]

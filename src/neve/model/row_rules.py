@@ -82,7 +82,6 @@ class RuledColumn(ColumnView, Protocol):
     @property
     def nullable(self) -> bool:
         """Whether it may be NULL."""
-        ...
 
 
 class RuledSchema(Protocol):
@@ -91,20 +90,16 @@ class RuledSchema(Protocol):
     @property
     def rules(self) -> "RowRules":
         """The rules that it has."""
-        ...
 
     @property
     def columns(self) -> Sequence[RuledColumn]:
         """Columns in order."""
-        ...
 
     def column(self, name: str) -> RuledColumn:
         """Find a column by name; raises NotFound."""
-        ...
 
     def column_by_id(self, field_id: int) -> RuledColumn:
         """Find a column by field id; raises NotFound."""
-        ...
 
 
 class MergeFunction(StrEnum):

@@ -20,17 +20,14 @@ class ColumnView(Protocol):
     @property
     def field_id(self) -> int:
         """Identity of the column; survives renames."""
-        ...
 
     @property
     def name(self) -> str:
         """Name in the current schema."""
-        ...
 
     @property
     def type(self) -> pa.DataType:
         """Arrow type of the values."""
-        ...
 
 
 class SchemaView(Protocol):
@@ -39,19 +36,15 @@ class SchemaView(Protocol):
     @property
     def columns(self) -> Sequence[ColumnView]:
         """Columns in order."""
-        ...
 
     def __contains__(self, name: str) -> bool:
         """Whether there is a column of this name."""
-        ...
 
     def column(self, name: str) -> ColumnView:
         """Find a column by name; raises NotFound."""
-        ...
 
     def column_by_id(self, field_id: int) -> ColumnView:
         """Find a column by field id; raises NotFound."""
-        ...
 
 
 def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:

@@ -207,7 +207,6 @@ class Recorder(Protocol):
 
     def add(self, metric: Metric, amount: float) -> None:
         """Add to a metric."""
-        ...
 
 
 Observed: TypeAlias = tuple[Metric, float, Mapping[str, str]]
@@ -221,11 +220,9 @@ class LabelledRecorder(Recorder, Protocol):
 
     def labelled(self, labels: Mapping[str, str]) -> Recorder:
         """Return a recorder whose numbers have these labels."""
-        ...
 
     def watch(self, observe: Observe) -> Callable[[], None]:
         """Ask a function for numbers whenever they are shown; return what ends that."""
-        ...
 
 
 class Watched:

@@ -31,11 +31,9 @@ class Meter(Protocol):
 
     def create_counter(self, name: str, unit: str = ..., description: str = ...) -> Instrument:
         """Make a sum."""
-        ...
 
     def create_histogram(self, name: str, unit: str = ..., description: str = ...) -> Instrument:
         """Make a distribution."""
-        ...
 
     def create_observable_counter(
         self,
@@ -45,7 +43,6 @@ class Meter(Protocol):
         description: str = ...,
     ) -> Instrument:
         """Make a sum that is asked for."""
-        ...
 
     def create_observable_gauge(
         self,
@@ -55,7 +52,6 @@ class Meter(Protocol):
         description: str = ...,
     ) -> Instrument:
         """Make a number that is asked for."""
-        ...
 
 
 class _Labelled:

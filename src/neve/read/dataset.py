@@ -39,27 +39,21 @@ class Scanned(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """Columns that are returned."""
-        ...
 
     def to_arrow(self) -> pa.Table:
         """Read everything."""
-        ...
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Read batch by batch."""
-        ...
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Read batch by batch."""
-        ...
 
     def count(self) -> int:
         """Count the rows."""
-        ...
 
     def explain(self) -> object:
         """Say what a run reads."""
-        ...
 
     def compact(self, dictionaries: Collection[str]) -> Self:
         """Return columns in compact forms, and these columns of text as dictionaries."""
@@ -72,7 +66,6 @@ class ScanSource(Protocol):
     @property
     def schema(self) -> TableSchema:
         """Columns of its rows."""
-        ...
 
     def scan(
         self,
@@ -81,7 +74,6 @@ class ScanSource(Protocol):
         limit: int | None = None,
     ) -> Scanned:
         """Describe a scan."""
-        ...
 
 
 class InexactError(Exception):

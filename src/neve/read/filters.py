@@ -76,11 +76,9 @@ class IcebergExpression(Protocol):
 
     def __invert__(self) -> "IcebergExpression":
         """Return the opposite."""
-        ...
 
     def model_dump_json(self) -> str:
         """Return it as JSON."""
-        ...
 
 
 Filter: TypeAlias = str | Predicate | pc.Expression | IcebergExpression

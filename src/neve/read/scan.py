@@ -166,7 +166,6 @@ class PieceWork(Protocol[Result_co]):
 
     def __call__(self, rows: FileRows, piece: Piece, /, *, use_threads: bool) -> Result_co:
         """Read the piece."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +192,6 @@ class ReadLease(Protocol):
 
     def check(self) -> None:
         """Raise when the files may be gone."""
-        ...
 
 
 # DataFrames of pandas and Polars; neither needs to be installed.

@@ -61,11 +61,9 @@ class Source(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """Its columns."""
-        ...
 
     def frame(self, session: SparkSession, schema: TableSchema) -> DataFrame:
         """Return its rows, with the columns of the new table."""
-        ...
 
 
 class ParquetSource:

@@ -70,24 +70,19 @@ class ChangingTable(Protocol):
     @property
     def schema(self) -> TableSchema:
         """Columns of its rows."""
-        ...
 
     @property
     def primary_key(self) -> tuple[str, ...]:
         """Names of the key columns, in key order."""
-        ...
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Return the rows of keys."""
-        ...
 
     def upsert(self, rows: pa.Table, columns: Sequence[str] | None = None) -> object:
         """Write rows, or some columns of them."""
-        ...
 
     def delete_many(self, keys: object) -> object:
         """Delete the rows of keys."""
-        ...
 
 
 def change_rows(

@@ -76,11 +76,9 @@ class KeyedSource(Protocol):
     @property
     def schema(self) -> TableSchema:
         """Columns of its rows."""
-        ...
 
     def get_many(self, keys: object) -> pa.Table:
         """Return the rows of keys."""
-        ...
 
 
 @lru_cache(maxsize=_CACHED)

@@ -300,7 +300,6 @@ class FindsPositions(Protocol):
 
     def positions_of(self, keys: KeyArray) -> npt.NDArray[np.int64]:
         """Positions of the rows that have one of these keys, ascending."""
-        ...
 
 
 def superseded_rows(

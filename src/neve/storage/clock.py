@@ -16,15 +16,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970; may jump either way."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that never run backwards; only differences mean anything."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        ...
 
 
 class IdSource(Protocol):
@@ -32,15 +29,12 @@ class IdSource(Protocol):
 
     def uuid(self) -> uuid.UUID:
         """Return a unique identifier."""
-        ...
 
     def jitter(self) -> float:
         """Return a random number in [0, 1) for back-off."""
-        ...
 
     def process(self) -> str:
         """Return a name of this process, for people who look for the holder of a lock or lease."""
-        ...
 
 
 class SystemClock:

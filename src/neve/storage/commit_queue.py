@@ -42,7 +42,6 @@ class Sized(Protocol):
     @property
     def byte_count(self) -> int:
         """Bytes it adds to its group."""
-        ...
 
 
 class Latch(Protocol):
@@ -50,15 +49,12 @@ class Latch(Protocol):
 
     def acquire(self) -> bool:
         """Wait until it is free and take it."""
-        ...
 
     def release(self) -> None:
         """Free it, from any thread."""
-        ...
 
     def __enter__(self) -> object:
         """Take it for a block."""
-        ...
 
     def __exit__(
         self,
@@ -68,7 +64,6 @@ class Latch(Protocol):
         /,
     ) -> None:
         """Free it at the end of the block."""
-        ...
 
 
 class _Seat(Generic[Work]):

@@ -65,109 +65,84 @@ class Disk(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Make one directory; EEXIST when the name is taken."""
-        ...
 
     def create_file(self, path: str) -> int:
         """Create a new file and open it for reading and writing."""
-        ...
 
     def open_file(self, path: str, *, writable: bool = False) -> int:
         """Open an existing file; a directory raises EISDIR, here or in `size`."""
-        ...
 
     def read(self, handle: int, offset: int, length: int) -> bytes:
         """Read up to `length` bytes; may return fewer, and none only at the end."""
-        ...
 
     def read_into(self, handle: int, offset: int, pieces: Sequence[memoryview]) -> int:
         """Fill memory that the caller has; return how many bytes were read, maybe fewer."""
-        ...
 
     def map_file(self, handle: int) -> memoryview:
         """Return the bytes of an open file, read on access; they outlive handle and name.
 
         Only for files that never change: reading a truncated file ends the process.
         """
-        ...
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
         """Write the pieces in order; return how many bytes were written, maybe fewer than given."""
-        ...
 
     def write_durably(self, handle: int, piece: bytes, offset: int) -> int:
         """Write as `write` does, and make these bytes durable, with what is needed to find them.
 
         Other bytes of the file may stay as they are. When it fails, any of it may have happened.
         """
-        ...
 
     def allocate(self, handle: int, length: int) -> None:
         """Make the file at least `length` bytes long, and reserve the space."""
-        ...
 
     def truncate(self, handle: int, length: int) -> None:
         """Make the file exactly `length` bytes long."""
-        ...
 
     def size(self, handle: int) -> int:
         """Return the size of an open file; EISDIR for a directory, EINVAL for a special file."""
-        ...
 
     def sync(self, handle: int) -> None:
         """Make the bytes and the size of a file durable, but not its name."""
-        ...
 
     def sync_all(self, handles: Sequence[int]) -> None:
         """Do what `sync` does for several files, at once where that is faster."""
-        ...
 
     def close(self, handle: int) -> None:
         """Close the handle, and with it its lock."""
-        ...
 
     def link(self, source: str, target: str) -> None:
         """Link a file under a second name; EEXIST when it is taken."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Move a name, replacing the file that has the new one."""
-        ...
 
     def remove(self, path: str) -> None:
         """Remove the name of a file."""
-        ...
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory; ENOTEMPTY when it is not empty."""
-        ...
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         """Return the names in a directory, in any order."""
-        ...
 
     def sync_directory(self, path: str) -> None:
         """Make the entries of a directory durable."""
-        ...
 
     def sync_directories(self, paths: Sequence[str]) -> None:
         """Do what `sync_directory` does for several, at once where that is faster."""
-        ...
 
     def lock(self, handle: int) -> bool:
         """Take the exclusive lock of an open file; False at once when another handle holds it."""
-        ...
 
     def stat(self, path: str) -> FileStatus:
         """Return the status of a path, without following a link."""
-        ...
 
     def real_path(self, path: str) -> str:
         """Return the absolute path with every link resolved, even if it does not exist yet."""
-        ...
 
     def process_id(self) -> int:
         """Return the id of this process; a forked child has another one."""
-        ...
 
 
 _HINTS: Final[dict[int, str]] = {

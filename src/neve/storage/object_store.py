@@ -89,43 +89,33 @@ class ObjectStore(Protocol):
     @property
     def location(self) -> str:
         """Root as a URI, `file:///…`, `s3://…` or `memory://…`; never holds a secret."""
-        ...
 
     def get(self, path: str) -> StoredObject:
         """Read a whole object; raises NotFound."""
-        ...
 
     def get_if_changed(self, path: str, *, tag: str) -> StoredObject | None:
         """Read a whole object unless it still has `tag`; raises NotFound."""
-        ...
 
     def get_range(self, path: str, *, start: int, length: int) -> bytes:
         """Read up to `length` bytes from `start`; short only at the end; raises NotFound."""
-        ...
 
     def size(self, path: str) -> int:
         """Return the size of an object in bytes; raises NotFound."""
-        ...
 
     def put(self, path: str, payload: bytes) -> str:
         """Write or replace an object; return its tag."""
-        ...
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; return its tag, or None when another one is already there."""
-        ...
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
         """Replace the object that has `tag`; return the new tag, or None when it has another."""
-        ...
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
         """Yield objects whose path starts with `prefix`, ascending, starting after `after`."""
-        ...
 
     def delete(self, path: str) -> None:
         """Remove an object; a missing one is ignored."""
-        ...
 
 
 _FILE: Final = "file:"
@@ -144,7 +134,6 @@ class MapsObjects(Protocol):
 
     def map(self, path: str) -> memoryview:
         """Return a whole object, read on access; raises NotFound."""
-        ...
 
 
 def map_object(store: ObjectStore, path: str) -> pa.Buffer:
@@ -163,7 +152,6 @@ class ReadsInto(Protocol):
 
     def read_into(self, path: str, stretches: Sequence[Stretch]) -> bool:
         """Fill the memory of all stretches; False if the object ends before; raises NotFound."""
-        ...
 
 
 @runtime_checkable
@@ -175,7 +163,6 @@ class MapsStarts(Protocol):
 
         It is the whole object where that costs no memory, and it is wanted or nearby.
         """
-        ...
 
 
 @runtime_checkable
@@ -184,7 +171,6 @@ class TakesPieces(Protocol):
 
     def put_pieces(self, path: str, pieces: Sequence[bytes | memoryview]) -> None:
         """Write or replace an object; when this returns it survives power loss."""
-        ...
 
 
 def put_file(
@@ -206,7 +192,6 @@ class LinksObjects(Protocol):
 
         When this returns, bytes and name survive power loss.
         """
-        ...
 
 
 def link_object(store: ObjectStore, path: str, new_path: str) -> None:
@@ -223,7 +208,6 @@ class PutsTogether(Protocol):
 
     def put_new(self, files: Sequence[tuple[str, Sequence[bytes | memoryview]]]) -> None:
         """Create objects that are made of pieces, under new names; raises AlreadyExists."""
-        ...
 
 
 class NewFiles:
@@ -276,7 +260,6 @@ class CountsRequests(Protocol):
 
     def requests(self) -> Mapping[str, RequestCount]:
         """Return the requests since the store was opened, by kind; repeated ones count again."""
-        ...
 
 
 def requests_of(store: ObjectStore) -> Mapping[str, RequestCount]:
@@ -299,28 +282,22 @@ class AppendFile(Protocol):
     @property
     def path(self) -> str:
         """Relative path inside the store."""
-        ...
 
     @property
     def position(self) -> int:
         """Offset of the next append; an append moves it before it writes a byte."""
-        ...
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write the pieces, in order, at the end."""
-        ...
 
     def sync(self) -> None:
         """Make everything appended durable."""
-        ...
 
     def truncate_to_position(self) -> None:
         """Remove preallocated or recycled bytes after the end; durable with the next sync."""
-        ...
 
     def close(self) -> None:
         """Release the file; does not sync."""
-        ...
 
 
 class LockHandle(Protocol):
@@ -328,7 +305,6 @@ class LockHandle(Protocol):
 
     def release(self) -> None:
         """Release the lock; a second call does nothing."""
-        ...
 
 
 class AppendFiles(Protocol):
@@ -336,32 +312,27 @@ class AppendFiles(Protocol):
 
     def create(self, path: str, *, preallocate_bytes: int = 0) -> AppendFile:
         """Open a new file; raises AlreadyExists."""
-        ...
 
     def recycle(self, path: str, *, new_path: str, preallocate_bytes: int = 0) -> AppendFile:
         """Rename an old file and append over its bytes from the start; raises NotFound.
 
         Where no space can be reserved, the new file is empty.
         """
-        ...
 
     def make_durable(self, path: str) -> None:
         """Sync a file that another writer left; raises NotFound.
 
         Until then its bytes may exist only in memory.
         """
-        ...
 
     def odd_entries(self, directory: str) -> Mapping[str, FileKind]:
         """Return the kinds, by path, of what is below a directory but not a plain file.
 
         That includes directories. Listings of an ObjectStore skip links, pipes and the like.
         """
-        ...
 
     def lock(self, path: str) -> LockHandle:
         """Take the exclusive lock at `path`; raises Fenced when another process holds it."""
-        ...
 
     def fence(self, directory: str, *, below: int) -> None:
         """End all writers with numbers `below` this one: none of their syncs succeeds any more.
@@ -369,7 +340,6 @@ class AppendFiles(Protocol):
         Each has its files in a directory here, named by its number. Where a lock ends them, this
         does nothing.
         """
-        ...
 
 
 class LogStore(ObjectStore, AppendFiles, Protocol):
@@ -382,7 +352,6 @@ class AppendsDurably(Protocol):
 
     def append_durably(self, piece: bytes) -> None:
         """Write a piece at the end and make it durable; everything before it is so already."""
-        ...
 
 
 @runtime_checkable
@@ -391,4 +360,3 @@ class SyncsAhead(Protocol):
 
     def begin_sync(self) -> Callable[[], None]:
         """Begin to sync; the function returned waits until this and earlier ones are durable."""
-        ...

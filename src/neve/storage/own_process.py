@@ -22,7 +22,6 @@ class OwnedByProcess(Protocol):
 
     def end_in_child(self) -> None:
         """Refuse every call from now on; must not wait for a lock."""
-        ...
 
 
 class KeptInProcess:

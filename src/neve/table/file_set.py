@@ -42,15 +42,12 @@ class FileAccess(Protocol):
 
     def reader(self, file: DataFile) -> DataFileReader:
         """Open a data file, or return the one that is open."""
-        ...
 
     def marked(self, file: DataFile) -> BitMap64 | None:
         """Positions that the file's vector marks; None without one."""
-        ...
 
     def keep_mask(self, file: DataFile) -> npt.NDArray[np.bool_] | None:
         """One flag per row, false for those the vector marks; None when no row is marked."""
-        ...
 
 
 class FileProbe:

@@ -174,7 +174,6 @@ class Base(Protocol):
 
     def get_many(self, keys: KeyArray, sequence: int) -> tuple[pa.Table, Places]:
         """Return the rows of unique keys in any order, and for each the place of its key."""
-        ...
 
 
 def merged_on(

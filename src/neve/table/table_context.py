@@ -211,15 +211,12 @@ class Published(Protocol):
 
     def publish_once(self) -> bool:
         """Publish the current Version; False when it is published already."""
-        ...
 
     def keeps_lineage(self) -> bool:
         """Return whether rows have a lineage, by the newest format version of the table."""
-        ...
 
     def data_sequences(self, paths: Collection[str]) -> Mapping[str, int]:
         """Return the data sequence numbers published for data files, by path."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

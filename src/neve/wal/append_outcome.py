@@ -44,7 +44,6 @@ class Written(Protocol):
 
     def written_keys(self) -> Collection[bytes] | None:
         """Return the keys that it writes; None when they are not worth listing."""
-        ...
 
 
 class Decision(Written, Protocol):
@@ -53,7 +52,6 @@ class Decision(Written, Protocol):
     @property
     def byte_count(self) -> int:
         """About how many bytes it adds to its group."""
-        ...
 
     def decide(self, unapplied: Unapplied) -> EncodedChanges | NotYet | None:
         """Return the batch, or None to log nothing; called while no batch is applied.
@@ -61,11 +59,9 @@ class Decision(Written, Protocol):
         NOT_YET asks to be called again when everything before it is applied, with no key. An error
         is raised in the thread that asked, and concerns no other batch.
         """
-        ...
 
     def apply(self, sequence: int) -> None:
         """Show the batch, whose first sequence number this is."""
-        ...
 
 
 _UNDECIDED: Final = EncodedChanges((), 0, 0, 0, 0)

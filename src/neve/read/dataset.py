@@ -57,7 +57,6 @@ class Scanned(Protocol):
 
     def compact(self, dictionaries: Collection[str]) -> Self:
         """Return columns in compact forms, and these columns of text as dictionaries."""
-        ...
 
 
 class ScanSource(Protocol):

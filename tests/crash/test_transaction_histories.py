@@ -15,6 +15,8 @@ from neve.catalog.transaction import IsolationName, LakeTransaction
 from neve.engine.joint_commits import JointCommits
 from neve.engine.transaction import TableTransaction
 from neve.memtable.memtable import Memtable
+from neve.model.write_batch import SEQUENCE_MAX
+from neve.table.table_view import Row, TableView
 from neve.testing.histories import History
 from tests.conftest import Record
 from tests.crash.transacting_clients import history_of, last_lists, make_tables, run_clients
@@ -22,6 +24,7 @@ from tests.gates import Gate
 
 REPOSITORY = Path(__file__).parents[2]
 COUNT = 25
+GET_AT = TableView.get_at
 
 
 def lived(location: str, seed: int, isolation: IsolationName, count: int = COUNT) -> History:
@@ -152,6 +155,10 @@ def newest(memtable: Memtable, _sequence: int) -> Memtable:
     return memtable
 
 
+def newest_row(view: TableView, key: bytes, _sequence: int) -> Row | None:
+    return GET_AT(view, key, SEQUENCE_MAX)
+
+
 def none(_commits: JointCommits, _engines: object) -> list[object]:
     return []
 
@@ -162,9 +169,16 @@ def none(_commits: JointCommits, _engines: object) -> list[object]:
         (TableTransaction, "check", no_check, "snapshot"),
         (TableTransaction, "has_reads", False, "serializable"),
         (Memtable, "as_of", newest, "snapshot"),
+        (TableView, "get_at", newest_row, "snapshot"),
         (JointCommits, "moments", none, "snapshot"),
     ],
-    ids=["nothing is checked", "reads are not", "later writes are seen", "no common moment"],
+    ids=[
+        "nothing is checked",
+        "reads are not",
+        "later writes are seen",
+        "later rows are seen",
+        "no common moment",
+    ],
 )
 def test_a_planted_bug_is_found(
     owner: type,

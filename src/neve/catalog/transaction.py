@@ -15,8 +15,7 @@ calls of the transaction itself belong to the thread that began it.
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import get_ident
 from typing import Final, Literal, Self, TypeAlias, TypeVar
@@ -49,29 +48,29 @@ class TransactionLife:
     """Whose a transaction is, and how it ended."""
 
     def __init__(self) -> None:
-        self._thread = get_ident()
+        self.thread = get_ident()
         self.ending = ""
         """What ended it, such as "committed"; empty while it is open."""
 
     def check(self) -> None:
         """Raise Closed after the end, and InvalidArgument in another thread."""
         self.check_open()
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             raise InvalidArgument(
                 "the transaction belongs to another thread",
                 hint="Begin one in each thread; scans that it made may be read in any",
             )
 
-    @contextmanager
-    def committing(self) -> Iterator[None]:
-        """Note how a commit ends."""
+    def end_by(self, commit: Callable[[], Result]) -> Result:
+        """Return what a commit returns, and note how it ends."""
         self.ending = "ended by an error"
         try:
-            yield
+            result = commit()
         except Conflict:
             self.ending = "refused"
             raise
         self.ending = "committed"
+        return result
 
     def check_open(self) -> None:
         """Raise Closed after the end."""
@@ -95,7 +94,7 @@ class TransactionTable(KeptInProcess):
     @property
     def schema(self) -> TableSchema:
         """The schema of its rows."""
-        return self._inner.view.context.schema
+        return self._inner.context.schema
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -152,14 +151,15 @@ class TransactionTable(KeptInProcess):
         self._checked().delete_where(filter, self._check_open)
 
     def _checked(self) -> TableTransaction:
-        self._life.check()
-        inner = self._inner
+        life, inner = self._life, self._inner
         engine = inner.engine
+        if life.ending or get_ident() != life.thread:
+            life.check()
         if self._table.opened is not engine or engine.is_closed:
             self._table.check_open()
         if not inner.is_open:
-            self._life.ending = HALF_WRITTEN
-            self._life.check()
+            life.ending = HALF_WRITTEN
+            life.check()
         return inner
 
     def _check_open(self) -> None:
@@ -226,9 +226,7 @@ class Transaction(TransactionBlock, TransactionTable):
         Raises Conflict when another writer was first; then nothing is written. A transaction that
         only read is never in conflict.
         """
-        inner = self._checked()
-        with self._life.committing():
-            return inner.commit()
+        return self._life.end_by(self._checked().commit)
 
     def _close(self) -> None:
         self._inner.close()
@@ -308,12 +306,15 @@ class LakeTransaction(TransactionBlock, KeptInProcess):
             self._life.check()
         written = [each for each in inner if each.has_writes]
         read = [each for each in inner if not each.has_writes and each.has_reads]
+
+        def commit() -> None:
+            if len(written) == 1 and not read:
+                written[0].commit()
+            elif written:
+                self._commits.commit(written, read)
+
         try:
-            with self._life.committing():
-                if len(written) == 1 and not read:
-                    written[0].commit()
-                elif written:
-                    self._commits.commit(written, read)
+            self._life.end_by(commit)
         except Exception:
             self._close()
             raise
@@ -366,7 +367,7 @@ class TransactionReader:
     @property
     def schema(self) -> TableSchema:
         """The schema of its rows."""
-        return self._inner.view.context.schema
+        return self._inner.context.schema
 
     def dictionary_columns(self) -> frozenset[str]:
         """Columns of text that files store as dictionaries."""

@@ -29,6 +29,7 @@ from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import (
     Decided,
     PreparedBatch,
+    PreparedRow,
     PreparedWrite,
     WritePath,
     bounded,
@@ -72,7 +73,10 @@ class ConditionalWrites:
 
     def put_if_absent(self, row: Mapping[str, object]) -> int | None:
         """Write a row unless its key has one; returns its sequence number, or None."""
-        return self._put_decided(row, lambda found, _path: found is None)
+        path = self._writer.path
+        return self._put_decided(
+            row, path, path.checked_row(row), lambda found, _path: found is None
+        )
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
@@ -84,24 +88,30 @@ class ConditionalWrites:
                 return found is expected
             return _is_same(found, expected, path)
 
-        if expected is not None:
-            path = self._writer.path
-            if path.checked_row(expected).key != path.checked_row(row).key:
-                raise InvalidArgument(
-                    "the expected row and the new row have different keys",
-                    hint=Wording(Phrase.EXPECTED_ROW),
-                )
-        return self._put_decided(row, is_expected)
+        path = self._writer.path
+        key = None if expected is None else path.encoded_row(expected)[0]
+        checked = path.checked_row(row)
+        if key is not None and key != checked.key:
+            raise InvalidArgument(
+                "the expected row and the new row have different keys",
+                hint=Wording(Phrase.EXPECTED_ROW),
+            )
+        return self._put_decided(row, path, checked, is_expected)
 
-    def _put_decided(self, row: Mapping[str, object], decision: "_Decision") -> int | None:
+    def _put_decided(
+        self,
+        row: Mapping[str, object],
+        checked_by: WritePath,
+        known: PreparedRow,
+        decision: "_Decision",
+    ) -> int | None:
+        """Write a row that a path has checked, whatever the table holds, if a decision says so."""
         writer, current = self._writer, self._engine.current
-        # Reports what is wrong with the row, whatever the table holds.
-        known = writer.path, writer.path.checked_row(row)
 
         def decide() -> PreparedWrite | None:
             # Taken here: a schema change comes before this or after it.
             path = writer.path
-            checked = known[1] if path is known[0] else path.checked_row(row)
+            checked = known if path is checked_by else path.checked_row(row)
             if not decision(self._engine.as_seen(current.view).get(checked.key), path):
                 return None
             if not isinstance(path, RuledPath):
@@ -109,7 +119,7 @@ class ConditionalWrites:
             write = path.put(row)
             return write() if callable(write) else write
 
-        write = Decided(decide, known[1].written_keys())
+        write = Decided(decide, known.written_keys())
         return self._engine.once_more(lambda: writer.write(write))
 
     # Partial writes

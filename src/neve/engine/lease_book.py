@@ -87,12 +87,14 @@ class LeaseBook:
 
     def unpin(self, number: int) -> None:
         """End one reader's pin."""
-        ended: list[HeldLease | None] = []
         with self._lock:
             pinned = self._entries.get(number)
             if pinned is None:
                 return  # the book was closed before the reader
             pinned.pins -= 1
+            if len(self._entries) == 1:
+                return  # the newest one is kept
+            ended: list[HeldLease | None] = []
             newest = max(self._entries)
             for version, entry in list(self._entries.items()):
                 if entry.pins == 0 and version != newest:

@@ -257,17 +257,13 @@ class OpenTransactions:
     def __init__(self, *, kept_bytes: int) -> None:
         self._kept_bytes = kept_bytes
         # Read without the lock: each is replaced as a whole.
-        self._kept: tuple[Memtable, ...] = ()
+        self.kept: tuple[Memtable, ...] = ()
+        """Flushed memtables, oldest first."""
         self.forgotten_through = 0
         """The last sequence of a memtable that was dropped while a transaction needed it."""
         # Guarded by _lock: how many transactions began at each sequence.
         self._lock = Lock()
         self._begun: dict[int, int] = {}
-
-    @property
-    def kept(self) -> tuple[Memtable, ...]:
-        """Flushed memtables, oldest first."""
-        return self._kept
 
     def begin(self, sequence: int) -> None:
         """Keep what is flushed from now on and was changed after a sequence."""
@@ -280,9 +276,9 @@ class OpenTransactions:
             count = self._begun.pop(sequence) - 1
             if count:
                 self._begun[sequence] = count
-            if self._kept:
+            if self.kept:
                 oldest = min(self._begun, default=SEQUENCE_MAX)
-                self._kept = tuple(each for each in self._kept if each.last_sequence > oldest)
+                self.kept = tuple(each for each in self.kept if each.last_sequence > oldest)
 
     def keep(self, memtable: Memtable) -> None:
         """Keep a memtable that was flushed, if a transaction may need it."""
@@ -292,13 +288,13 @@ class OpenTransactions:
             oldest = min(self._begun, default=None)
             if oldest is None or memtable.last_sequence <= oldest:
                 return
-            kept = [*self._kept, memtable]
+            kept = [*self.kept, memtable]
             byte_count = sum(each.byte_count for each in kept)
             while byte_count > self._kept_bytes:
                 dropped = kept.pop(0)
                 byte_count -= dropped.byte_count
                 self.forgotten_through = dropped.last_sequence
-            self._kept = tuple(kept)
+            self.kept = tuple(kept)
 
 
 class CurrentView:

@@ -192,7 +192,8 @@ class TableEngine:
 
     def once_more(self, read: Callable[[], Answer]) -> Answer:
         """Read the current view; if a file of it is missing, read the newest one (ENGINE-5)."""
-        self.check_open()
+        if self._closed is not None:
+            raise self._closed_error()
         try:
             return read()
         except NotFound:
@@ -211,14 +212,14 @@ class TableEngine:
 
     def pin_view(self) -> tuple[TableView, int]:
         """Pin the newest view: its rows in memory and the files of its Version."""
+        return self._pinned_now() or self.parts.leases.until_held(self._pinned_now)
 
-        def pin() -> tuple[TableView, int] | None:
-            self.check_open()
-            view = self.current.view
-            sequence = self.current.sequence
-            return (view, sequence) if self.pin_known(view, sequence) else None
-
-        return self.parts.leases.until_held(pin)
+    def _pinned_now(self) -> tuple[TableView, int] | None:
+        if self._closed is not None:
+            raise self._closed_error()
+        view = self.current.view
+        sequence = self.current.sequence
+        return (view, sequence) if self.pin_known(view, sequence) else None
 
     def pin_known(self, view: TableView, sequence: int) -> bool:
         """Pin a view that was the newest one; False when something of it is gone."""

@@ -2,7 +2,7 @@
 
     begin       the newest view is pinned, as of sequence S
     read        own writes ──► memtables as of S ──► files of the pinned Version
-    write       checked and decided as in every write, then applied to a memtable of its own
+    write       checked and decided as in every write; in a memtable of its own once it is read
     commit      one record of the log, if no key of it was changed after S
 
 Decisions of a write (which change wins, what a partial row is merged with) are made on what the
@@ -19,10 +19,9 @@ TX-4  What can no longer be compared is a Conflict: more was written since S tha
       (`transaction_bytes`), or the definition of the table was changed.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 from typing import Final, NamedTuple, cast
 
 import pyarrow as pa
@@ -30,10 +29,17 @@ import pyarrow as pa
 from neve.engine.background import end_forgotten
 from neve.engine.conditional_writes import Narrowing, PartialWrites
 from neve.engine.ruled_writes import RuledPath, path_of
-from neve.engine.snapshot import CurrentView, OpenTransactions, rows_in_order
+from neve.engine.snapshot import CurrentView, rows_in_order
 from neve.engine.table_engine import TableEngine
-from neve.engine.write_path import Decide, Decided, PreparedBatch, PreparedWrite, WritePath
-from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
+from neve.engine.write_path import (
+    Decide,
+    Decided,
+    PreparedBatch,
+    PreparedRow,
+    PreparedWrite,
+    WritePath,
+)
+from neve.errors import Conflict, InvalidArgument, LimitExceeded, NotFound, SchemaMismatch
 from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.keys.ranges import KeyRange
@@ -44,6 +50,7 @@ from neve.observability.metrics import TRANSACTION_CONFLICTS, TRANSACTIONS
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
 from neve.table.partial_merge import Places
+from neve.table.table_context import TableContext
 from neve.table.table_view import Row, TableView
 from neve.wal.append_outcome import Unapplied
 from neve.wal.batch_codec import BATCH_BYTES_MAX, EncodedChanges
@@ -65,11 +72,15 @@ class Isolation(StrEnum):
     def of(cls, asked: object) -> "Isolation":
         """Return it by its name; raises InvalidArgument."""
         try:
-            return cls(cast("str", asked))
-        except ValueError as error:
+            return _ISOLATIONS[asked]
+        except (KeyError, TypeError) as error:
             raise InvalidArgument(
                 f"isolation {shown(asked)} is not known", hint=f"Use one of {', '.join(cls)}"
             ) from error
+
+
+# Asked by every transaction: the call of an enum costs several times as much.
+_ISOLATIONS: Final[Mapping[object, Isolation]] = {each.value: each for each in Isolation}
 
 
 class Moment(NamedTuple):
@@ -127,43 +138,36 @@ class TableTransaction:
         self, engine: TableEngine, name: str, isolation: Isolation, moment: Moment | None = None
     ) -> None:
         """Begin, now or at an earlier moment; `name` is that of the table, for errors."""
-        self._engine = engine
+        self.engine = engine
+        """The table that it reads and writes."""
+        self.is_open = False
+        """Whether it has not ended; a write that failed half way ends it, too."""
         self._name = name
         is_serializable = isolation is Isolation.SERIALIZABLE
-        self._release: Callable[[], None] | None = None
-        transactions = engine.current.transactions
-        began = moment or Moment.of(engine)
-        if moment is not None:
-            transactions.begin(began.since)
+        current = engine.current
+        # Before the newest view is taken: what is flushed in between is kept.
+        self._since = current.sequence if moment is None else moment.since
+        current.transactions.begin(self._since)
         try:
             if moment is None:
+                self._mark = current.view.memtables[0].mark() if is_serializable else None
                 view, sequence, self._writer_path = self._pin()
             else:
+                self._mark = moment.mark
                 view, sequence, self._writer_path = self._pin_at(moment)
         except BaseException:
-            transactions.end(began.since)
+            current.transactions.end(self._since)
             raise
-        self._release = partial(_release, engine, transactions, view, sequence, began.since)
         self._base = view
         self._sequence = sequence
-        self._mark = began.mark if view.memtables[0] is began.view.memtables[0] else None
+        self.is_open = True
         self._lease = engine.leases.lease_of(view.version)
-        context = view.context
-        self._own = Memtable(context.schema, context.codec, context.encoder, first_sequence=1)
-        first, *older = view.memtables
-        self._stored = TableView(
-            (self._own, first.as_of(sequence), *older),
-            view.files,
-            context,
-            others_version=view.others_version,
-        )
-        self._view = self._stored
-        if self._stored.expires:
-            self._view = self._stored.as_of(engine.parts.clock.now_ms())
+        self._now_ms = engine.parts.clock.now_ms() if view.expires else 0
+        self._seen = view.as_of(self._now_ms)
+        self._with_own: TableView | None = None
         self._path: WritePath | None = None
         self._writes: list[PreparedWrite] = []
         self._byte_count = 0
-        self._next = 1
         self._written: set[bytes] = set()
         self._read: set[bytes] | None = set() if is_serializable else None
         self._ranges: list[KeyRange] = []
@@ -171,7 +175,7 @@ class TableTransaction:
 
     def _pin(self) -> tuple[TableView, int, WritePath | None]:
         """Pin the newest view, and take the path that writes under its schema."""
-        engine = self._engine
+        engine = self.engine
         while True:
             view, sequence = engine.pin_view()
             path = None if engine.is_read_only else engine.writer.path
@@ -184,7 +188,7 @@ class TableTransaction:
 
     def _pin_at(self, moment: Moment) -> tuple[TableView, int, WritePath | None]:
         """Pin the view of an earlier moment; raises Conflict when it is no longer readable."""
-        engine, view, sequence = self._engine, moment.view, moment.sequence
+        engine, view, sequence = self.engine, moment.view, moment.sequence
         path = None if engine.is_read_only else engine.writer.path
         try:
             engine.leases.pin(view.version)
@@ -198,14 +202,33 @@ class TableTransaction:
     # Facts
 
     @property
-    def engine(self) -> TableEngine:
-        """The table that it reads and writes."""
-        return self._engine
+    def context(self) -> TableContext:
+        """The schema of its rows, with their codecs."""
+        return self._base.context
 
     @property
     def view(self) -> TableView:
         """What it reads: its own writes over the table as of its begin."""
-        return self._view
+        return self._stored().as_of(self._now_ms)
+
+    def _stored(self) -> TableView:
+        """Return its own writes over the table as of its begin, with rows that have expired.
+
+        Made when first needed: most transactions read rows by key that they have not written.
+        """
+        if self._with_own is None:
+            base, context = self._base, self._base.context
+            own = Memtable(context.schema, context.codec, context.encoder, first_sequence=1)
+            for write in self._writes:
+                write.apply_to(own, own.last_sequence + 1)
+            first, *older = base.memtables
+            self._with_own = TableView(
+                (own, first.as_of(self._sequence), *older),
+                base.files,
+                context,
+                others_version=base.others_version,
+            )
+        return self._with_own
 
     @property
     def sequence(self) -> int:
@@ -222,30 +245,30 @@ class TableTransaction:
         """Whether a commit depends on what it read."""
         return bool(self._read or self._ranges)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it has not ended; a write that failed half way ends it, too."""
-        return self._release is not None
-
     # Reading
 
     def get(self, key: object) -> Row | None:
         """Return the row of a key, or None."""
-        view = self._view
-        encoded = view.context.encode_key(key)
+        context = self._base.context
+        try:
+            encoded = context.encode_plain_key(key)
+        except (SchemaMismatch, InvalidArgument):
+            encoded = context.encode_key(key)
         if self._read is not None:
             self._read.add(encoded)
         if self._lease is not None:
             self._lease.check()
         try:
-            return view.get_at(encoded, SEQUENCE_MAX)
+            if encoded in self._written:
+                return self.view.get_at(encoded, SEQUENCE_MAX)
+            return self._seen.get_at(encoded, self._sequence)
         except NotFound:
-            with self._engine.lost.explained(view.version):
+            with self.engine.lost.explained(self._base.version):
                 raise
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
-        view = self._view
+        view = self.view
 
         def find(wanted: KeyArray) -> tuple[pa.Table, Places]:
             if self._read is not None:
@@ -254,18 +277,18 @@ class TableTransaction:
 
         if self._lease is not None:
             self._lease.check()
-        with self._engine.lost.explained(view.version):
+        with self.engine.lost.explained(view.version):
             return rows_in_order(keys, view, find, with_missing=with_missing)
 
     def scan(self, request: ScanRequest, check: Callable[[], None]) -> Scan:
         """Read many rows: those of its begin, and its own writes up to now."""
-        version = self._view.version
+        version = self._base.version
         scan = Scan(
-            self._view,
+            self.view,
             request,
             sequence=SEQUENCE_MAX,
             check=check,
-            pin=lambda: self._engine.pinned_run(version),
+            pin=lambda: self.engine.pinned_run(version),
         )
         if self._read is not None:
             self._ranges.append(scan.key_range)
@@ -279,17 +302,21 @@ class TableTransaction:
         if self._path is None:
             path = self._writer_path
             if path is None:
-                path = self._engine.writer.path  # which is refused
+                path = self.engine.writer.path  # which is refused
             if isinstance(path, RuledPath):
                 # Its changes are compared with what the transaction reads.
-                current = CurrentView(self._stored, SEQUENCE_MAX)
-                path = path_of(path.context, path.spec, current, self._engine.files)
+                current = CurrentView(self._stored(), SEQUENCE_MAX)
+                path = path_of(path.context, path.spec, current, self.engine.files)
             self._path = path
         return self._path
 
     def put(self, row: object) -> None:
         """Write one row, replacing the row of its key."""
-        self._add([self.path.put(row)])  # type: ignore[arg-type]
+        write = self.path.put(row)  # type: ignore[arg-type]
+        if isinstance(write, PreparedRow):
+            self._add_one(write)
+        else:
+            self._add([write])
 
     def upsert(self, rows: object, columns: Sequence[str] | None = None) -> None:
         """Write many rows, all or none; with `columns` only these of them."""
@@ -297,7 +324,7 @@ class TableTransaction:
             self._add(list(self.path.upsert(rows)))
             return
         way = Narrowing(self.path, columns)
-        writes = PartialWrites(self._stored, SEQUENCE_MAX, self._view.cutoff)
+        writes = PartialWrites(self._stored(), SEQUENCE_MAX, self._seen.cutoff)
         self._add([partial(writes.prepared, batch, way) for batch in list(way.bounded(rows))])
 
     def delete(self, key: object) -> None:
@@ -314,11 +341,11 @@ class TableTransaction:
         """Delete every row that it reads and that matches a filter."""
         if filter is None:
             raise InvalidArgument("no filter was given", hint='Pass "true" to delete all rows')
-        names = list(self._view.context.encoder.names)
+        names = list(self.context.encoder.names)
         self.delete_many(self.scan(ScanRequest(filter=filter, columns=names), check).to_arrow())
 
     def _add(self, writes: Iterable[PreparedWrite | Decide]) -> None:
-        """Apply writes of one call to its own memtable, all or none of them."""
+        """Add the writes of one call, all or none of them."""
         count = len(self._writes)
         try:
             for write in writes:
@@ -339,7 +366,9 @@ class TableTransaction:
                 actual=byte_count,
                 hint="Commit it in several transactions",
             )
-        self._next = write.apply_to(self._own, self._next) + 1
+        if self._with_own is not None:
+            own = self._with_own.memtables[0]
+            write.apply_to(own, own.last_sequence + 1)
         self._byte_count = byte_count
         self._writes.append(write)
         self._written.update(_keys_of(write))
@@ -351,13 +380,12 @@ class TableTransaction:
 
         Raises Conflict when another writer was first; then nothing of it is written.
         """
-        engine = self._engine
+        engine = self.engine
         if not self._writes:
             self.close()
             return self._sequence
         recorder = engine.parts.recorder
         try:
-            engine.check_open()
             if len(self._written) > _LARGE and not self._ranges:
                 self.check()  # here, and not while others wait
             sequence = engine.once_more(lambda: engine.writer.write(_Commit(self)))
@@ -374,14 +402,13 @@ class TableTransaction:
 
     def close(self) -> None:
         """Forget what was not committed; twice is not an error."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
+        if self.is_open:
+            self.is_open = False
+            _release(self.engine, self._base, self._sequence, self._since)
 
     def __del__(self) -> None:
-        release = self._release
-        if release is not None:
-            end_forgotten(release)
+        if self.is_open:
+            end_forgotten(partial(_release, self.engine, self._base, self._sequence, self._since))
 
     # Committing
 
@@ -433,7 +460,7 @@ class TableTransaction:
 
     def check(self) -> None:
         """Raise Conflict when something that it depends on was changed since it began."""
-        engine = self._engine
+        engine = self.engine
         current = engine.current
         reached, view = current.sequence, current.view
         if engine.writer.path is not self._writer_path:
@@ -444,19 +471,13 @@ class TableTransaction:
                 hint="Use shorter transactions, or raise the option transaction_bytes",
             )
         since = self._checked
-        memtables = [
-            each
-            for each in (*view.memtables, *current.transactions.kept)
-            if each.last_sequence > since
-        ]
-        keys: Collection[bytes] = self._written
-        if self._read:
-            keys = self._written | self._read
-        found = list(chain.from_iterable(each.changed_after(keys, since) for each in memtables))
-        if self._ranges:
-            for each in memtables:
-                mark = self._mark if each is self._base.memtables[0] else None
-                found += self._in_ranges(each.keys_after(mark, since))
+        keys = self._written | self._read if self._read else self._written
+        found: list[bytes] = []
+        for each in (*view.memtables, *current.transactions.kept):
+            if each.last_sequence > since:
+                found += each.changed_after(keys, since)
+                if self._ranges:
+                    found += self._in_ranges(each.keys_after(self._mark, since))
         if found:
             raise self._changed(found)
         if view.others_version > self._base.version:
@@ -474,15 +495,9 @@ class TableTransaction:
         kind = pa.binary() if width is None else pa.binary(width)
         listed = sorted(keys)
         asked = cast("KeyArray", pa.array(listed, kind))
-        before = TableView(
-            self._stored.memtables[1:],
-            self._base.files,
-            self._base.context,
-            others_version=self._base.others_version,
-        )
-        now_ms = self._engine.parts.clock.now_ms()
-        old = _by_place(before.as_of(now_ms), asked)
-        new = _by_place(view.as_of(now_ms), asked)
+        now_ms = self.engine.parts.clock.now_ms()
+        old = _by_place(self._base.as_of(now_ms), asked, self._sequence)
+        new = _by_place(view.as_of(now_ms), asked, SEQUENCE_MAX)
         if old != new:
             places = [place for place in {*old, *new} if old.get(place) != new.get(place)]
             raise self._changed([listed[place] for place in sorted(places)])
@@ -514,15 +529,16 @@ class _Commit(Decided):
     __slots__ = ("_prepared", "_transaction")
 
     def __init__(self, transaction: TableTransaction) -> None:
-        super().__init__(self._checked, (), byte_count=transaction.byte_count + 1)
         self._transaction = transaction
         self._prepared = transaction.prepared()
+        self.byte_count = transaction.byte_count + 1
 
     def may_decide(self, unapplied: Unapplied) -> bool:
         """Return whether it can be checked now; raises Conflict."""
-        return not unapplied or self._transaction.check_unapplied(unapplied)
+        return self._transaction.check_unapplied(unapplied)
 
-    def _checked(self) -> PreparedBatch:
+    def __call__(self) -> PreparedBatch:
+        """Return the write; raises Conflict."""
         self._transaction.check()
         return self._prepared
 
@@ -535,17 +551,11 @@ def _keys_of(write: PreparedWrite) -> Collection[bytes]:
     return key_objects(keys) if isinstance(keys, pa.Array) else keys
 
 
-def _by_place(view: TableView, keys: KeyArray) -> dict[int, Row]:
-    rows, places = view.get_many(keys, SEQUENCE_MAX)
+def _by_place(view: TableView, keys: KeyArray, sequence: int) -> dict[int, Row]:
+    rows, places = view.get_many(keys, sequence)
     return dict(zip(places.tolist(), rows.to_pylist(), strict=True))
 
 
-def _release(
-    engine: TableEngine,
-    transactions: OpenTransactions,
-    view: TableView,
-    sequence: int,
-    since: int,
-) -> None:
+def _release(engine: TableEngine, view: TableView, sequence: int, since: int) -> None:
     engine.unpin_view(view, sequence)
-    transactions.end(since)
+    engine.current.transactions.end(since)

@@ -13,7 +13,7 @@ ENGINE-B1  A memtable is frozen while no batch can be applied, so none is split 
 ENGINE-B2  Memtables are flushed in the order in which they were frozen.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
@@ -22,7 +22,6 @@ from neve.engine.write_path import Decide, Decided, PreparedRow, PreparedWrite
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import WalSegmentRef, joined_segments
 from neve.table.table_context import TableContext
-from neve.wal.append_outcome import NOT_YET, NotYet, Unapplied
 from neve.wal.batch_codec import EncodedChanges, encode_put
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -76,9 +75,9 @@ class WriteBuffer:
         keys. It returns the write, or None to write nothing; no other write comes between.
         """
         if isinstance(write, Decided):
-            decision = _GroupDecision(write, self.apply)
-            self.log.append_decided(decision)
-            return decision.last
+            write.begin(self.apply)
+            self.log.append_decided(write)
+            return write.last
         made: PreparedWrite | None = None
         last: int | None = None
 
@@ -177,37 +176,3 @@ class WriteBuffer:
         self._active.since_version = self._current.view.version
         self.is_full = False
         self._current.push_memtable(self._active)
-
-
-class _GroupDecision:
-    """A write that the thread which commits its group makes and applies."""
-
-    __slots__ = ("_apply", "_made", "_write", "last")
-
-    def __init__(self, write: Decided, apply: Callable[[PreparedWrite, int], int]) -> None:
-        self._write = write
-        self._apply = apply
-        self._made: PreparedWrite | None = None
-        self.last: int | None = None
-        """Its last sequence number, once it is applied."""
-
-    @property
-    def byte_count(self) -> int:
-        """About how many bytes it adds to its group."""
-        return self._write.byte_count
-
-    def written_keys(self) -> Collection[bytes] | None:
-        """Return the keys that it writes."""
-        return () if self._made is None else self._made.written_keys()
-
-    def decide(self, unapplied: Unapplied) -> EncodedChanges | NotYet | None:
-        """Make the write."""
-        if not self._write.may_decide(unapplied):
-            return NOT_YET
-        self._made = self._write()
-        return None if self._made is None else self._made.changes
-
-    def apply(self, sequence: int) -> None:
-        """Show the write."""
-        assert self._made is not None
-        self.last = self._apply(self._made, sequence)

@@ -36,7 +36,7 @@ from neve.table.row_changes import RowChanges, Winners, folded, winners
 from neve.table.row_order import Orders, RowOrder
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_context import TableContext
-from neve.wal.append_outcome import Unapplied
+from neve.wal.append_outcome import NOT_YET, NotYet, Unapplied
 from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
 
 ATOMIC_BYTES_MAX: Final = 128 << 20
@@ -105,9 +105,12 @@ Decide = Callable[[], PreparedWrite | None]
 
 
 class Decided:
-    """A Decide that reads only rows of some keys, so that it can share a sync with other writes."""
+    """A Decide that reads only rows of some keys, so that it can share a sync with other writes.
 
-    __slots__ = ("_keys", "_make", "byte_count")
+    The thread that commits its group makes the write and shows it.
+    """
+
+    __slots__ = ("_keys", "_made", "_make", "_show", "byte_count", "last")
 
     def __init__(self, make: Decide, keys: Keys, *, byte_count: int = _DECIDED_BYTES) -> None:
         self._make = make
@@ -115,16 +118,39 @@ class Decided:
         self.byte_count = byte_count
         """About what it adds to the log."""
 
+    def begin(self, show: Callable[[PreparedWrite, int], int]) -> None:
+        """Prepare to be decided, perhaps again; `show` applies the write."""
+        self._show = show
+        self._made: PreparedWrite | None = None
+        self.last: int | None = None
+        """Its last sequence number, once it is shown."""
+
     def __call__(self) -> PreparedWrite | None:
         """Make the write."""
         return self._make()
 
     def may_decide(self, unapplied: Unapplied) -> bool:
         """Return whether it depends on none of the writes that are not applied yet."""
-        if not unapplied:
-            return True
         keys = _listed(self._keys)
         return keys is not None and unapplied.keys().isdisjoint(keys)
+
+    # As the log sees it
+
+    def decide(self, unapplied: Unapplied) -> EncodedChanges | NotYet | None:
+        """Make the write."""
+        if unapplied and not self.may_decide(unapplied):
+            return NOT_YET
+        made = self._made = self()
+        return None if made is None else made.changes
+
+    def written_keys(self) -> Collection[bytes] | None:
+        """Return the keys that it writes."""
+        return () if self._made is None else self._made.written_keys()
+
+    def apply(self, sequence: int) -> None:
+        """Show the write."""
+        assert self._made is not None
+        self.last = self._show(self._made, sequence)
 
 
 class WritePath:

@@ -87,6 +87,9 @@ class HeldLease:
         # guarded by _lock, which is never held during a call of the store
         self._trusted_until = float("inf")
         self._trusted_until_ms = float("inf")
+        # written under _lock, read without it: until then half its time has not passed
+        self._young_until = float("inf")
+        self._young_until_ms = float("inf")
         self._tag: str | None = None
         """Tag of the lease as this process last wrote it; None when an answer was lost."""
         try:
@@ -108,23 +111,17 @@ class HeldLease:
 
     def check(self) -> None:
         """Raise Fenced when the lease is too old to rely on; renew it after half its time."""
-        self._refuse_lapsed()
-        half = self._seconds * _MARGIN / 2
         clock = self._leases.clock
-        with self._lock:
-            is_young = (
-                clock.monotonic() < self._trusted_until - half
-                and clock.now_ms() < self._trusted_until_ms - half * 1_000
-            )
-        if not is_young:
-            # Not yet lapsed: if storage does not answer now, the next check tries again.
-            with suppress(Unavailable, OutcomeUnknown):
-                self._write()
+        if clock.monotonic() < self._young_until and clock.now_ms() < self._young_until_ms:
+            return
+        self._refuse_lapsed()
+        # Not yet lapsed: if storage does not answer now, the next check tries again.
+        with suppress(Unavailable, OutcomeUnknown):
+            self._write()
 
     def release(self) -> None:
         """End the lease; a second call does nothing."""
-        with self._lock:
-            self._trusted_until = float("-inf")
+        self._distrust()
         if not self._leases.release_here(self):
             self._leases.objects.delete(self._path)
 
@@ -158,8 +155,11 @@ class HeldLease:
             has_lapsed = self._has_lapsed_locked()
             if not has_lapsed:
                 self._tag = tag
-                self._trusted_until = started + self._seconds * _MARGIN
-                self._trusted_until_ms = started_ms + self._seconds * _MARGIN * 1_000
+                trusted = self._seconds * _MARGIN
+                self._trusted_until = started + trusted
+                self._trusted_until_ms = started_ms + trusted * 1_000
+                self._young_until = started + trusted / 2
+                self._young_until_ms = started_ms + trusted / 2 * 1_000
         if has_lapsed:
             self._leases.objects.delete(self._path)
             raise self._fenced()
@@ -178,8 +178,7 @@ class HeldLease:
             try:
                 known = tag or objects.get(self._path).tag
             except NotFound as error:
-                with self._lock:
-                    self._trusted_until = float("-inf")
+                self._distrust()
                 raise Fenced(
                     f"the lease on version {self.version} is gone",
                     path=self._path,
@@ -189,6 +188,10 @@ class HeldLease:
             if tag is not None:
                 return tag
         raise Unavailable("too many threads renewed the lease at once", path=self._path)
+
+    def _distrust(self) -> None:
+        with self._lock:
+            self._trusted_until = self._young_until = float("-inf")
 
     def _refuse_lapsed(self) -> None:
         if self.has_lapsed:

@@ -441,11 +441,12 @@ class Memtable:
     def keys_after(self, mark: "MemtableMark | None", sequence: int) -> list[bytes]:
         """Return the keys that were changed above a sequence; for the writer only.
 
-        `mark` was taken before that sequence; None looks at everything.
+        `mark` was taken before that sequence; one of another memtable, or None, looks at
+        everything.
         """
         rows = self._rows
         asked: Iterable[bytes] = rows
-        # What is reclaimed has another list, without some of the keys.
+        # Another memtable has another list, and so has one that was reclaimed.
         if mark is not None and mark.overwritten is self._overwritten:
             added = islice(reversed(rows), len(rows) - mark.row_count)
             asked = chain(added, mark.overwritten[mark.overwritten_count :])

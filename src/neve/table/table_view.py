@@ -52,6 +52,7 @@ class TableView:
         "files",
         "memtables",
         "others_version",
+        "version",
     )
 
     def __init__(
@@ -64,7 +65,9 @@ class TableView:
     ) -> None:
         self.memtables = memtables
         """Newest first."""
-        self.others_version = files.version.number if others_version is None else others_version
+        self.version = files.version.number
+        """Number of the Version whose files these are."""
+        self.others_version = self.version if others_version is None else others_version
         """The last Version that may have rows of another writer."""
         self.files = files
         self.context = context
@@ -75,16 +78,10 @@ class TableView:
         self._hash = context.hashes.one
         self._find_row = files.find_row
 
-    @property
-    def version(self) -> int:
-        """Number of the Version whose files these are."""
-        return self.files.version.number
-
     def dictionary_columns(self) -> frozenset[str]:
         """Return the columns of text that its files store as dictionaries."""
-        names = {
-            each.name for each in self.context.schema.arrow_schema if pa.types.is_string(each.type)
-        }
+        schema = self.context.schema.arrow_schema
+        names = {each.name for each in schema if pa.types.is_string(each.type)}
         return self.files.dictionary_columns & names
 
     @property

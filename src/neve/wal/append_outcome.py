@@ -139,8 +139,9 @@ class GroupDecisions:
         noted = 0
         for work in group:
             if work.decision is not None:
-                self.note(ready[noted:], sequence)
-                noted = len(ready)
+                if noted < len(ready):
+                    self.note(ready[noted:], sequence)
+                    noted = len(ready)
                 if not self._is_listed or not self._make(work, work.decision):
                     self._commit_now(ready)
                     ready, noted = [], 0

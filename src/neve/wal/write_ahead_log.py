@@ -454,9 +454,9 @@ class WriteAheadLog:
             if self._active.file.position >= self._segment_bytes:
                 self._rotate()
             active = self._active
-            payloads = self._framed_group(batches)
+            payloads, end_sequence = self._framed_group(batches)
             position = active.file.position
-            self._next_sequence += sum(changes.row_count for changes, _ in batches)
+            self._next_sequence = end_sequence
             active.append(payloads)
             if self._waits or self._is_sync_due():
                 self._sync_active()
@@ -529,10 +529,10 @@ class WriteAheadLog:
         """Frame and append a group, and begin its sync; raises as `_commit`."""
         self._check_usable()
         flight = GroupInFlight(batches, self._next_sequence)
-        payloads = self._framed_group(batches)
+        payloads, end_sequence = self._framed_group(batches)
         position = self._active.file.position
         try:
-            self._next_sequence += sum(changes.row_count for changes, _ in batches)
+            self._next_sequence = end_sequence
             self._active.append(payloads)
             flight.last_sequence = self._next_sequence - 1
             flight.wait = file.begin_sync()
@@ -595,8 +595,11 @@ class WriteAheadLog:
                 work.first_sequence = first
                 first += work.changes.row_count
 
-    def _framed_group(self, batches: Batches) -> list[tuple[bytes | memoryview, ...]]:
-        """Frame batches with the next sequence numbers, which they do not take yet."""
+    def _framed_group(self, batches: Batches) -> tuple[list[tuple[bytes | memoryview, ...]], int]:
+        """Frame batches with the next sequence numbers, which they do not take yet.
+
+        Return them with the sequence number after them.
+        """
         sequence = self._next_sequence
         payloads = []
         for changes, _ in batches:
@@ -604,7 +607,7 @@ class WriteAheadLog:
             sequence += changes.row_count
         if sequence > SEQUENCE_MAX:
             raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
-        return payloads
+        return payloads, sequence
 
     def _apply(self, batches: Batches, sequence: int) -> None:
         """Show batches, in sequence order."""

@@ -1,5 +1,7 @@
 """Transactions of one table: what they read, when they are in conflict, and what they leave."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -82,6 +84,34 @@ def test_a_transaction_reads_the_moment_it_began(table: neve.Table, flushes: boo
         assert tx.get(11) == row(11, 0)
         assert tx.get(30) is None
         assert tx.get_many([1, 11, 30]).num_rows == 2
+
+
+def test_a_transaction_reads_own_rows_by_key_whenever_they_were_written(
+    table: neve.Table,
+) -> None:
+    with table.transaction() as tx:
+        tx.put(row(1, 1))
+        assert tx.get(2) == row(2, 0)
+        assert tx.get(1) == row(1, 1)
+        tx.put(row(1, 2))
+        tx.put(row(2, 1))
+        tx.delete(3)
+        assert [tx.get(key) for key in (1, 2, 3, 4)] == [row(1, 2), row(2, 1), None, row(4, 0)]
+
+    assert [table.get(key) for key in (1, 2, 3)] == [row(1, 2), row(2, 1), None]
+
+
+def test_rows_of_its_begin_stay_when_memory_is_reclaimed() -> None:
+    options = neve.TableOptions(background=False, memtable_bytes=4_096)
+    with a_catalog() as catalog:
+        table = a_table(catalog, options=options)
+        table.put(row(1, 0))
+        with table.transaction() as tx:
+            for number in range(200):
+                table.put(row(1, number))
+
+            assert tx.get(1) == row(1, 0)
+            assert tx.get_many([1]).to_pylist() == [row(1, 0)]
 
 
 def test_a_scan_shows_the_writes_before_it(table: neve.Table) -> None:
@@ -174,6 +204,21 @@ def test_a_transaction_that_only_read_commits_nothing(table: neve.Table) -> None
 
     assert log_bytes(table) - logged < 100
     assert table.get(1) == row(1, 1)
+
+
+def test_a_transaction_that_ended_leaves_no_work_for_the_garbage_collector(
+    table: neve.Table,
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with table.transaction() as tx:
+            tx.put(row(1, 1))
+        ended = weakref.ref(tx._inner)
+        del tx
+        assert ended() is None
+    finally:
+        gc.enable()
 
 
 def test_a_forgotten_transaction_releases_what_it_pinned(table: neve.Table) -> None:

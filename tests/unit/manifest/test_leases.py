@@ -1,8 +1,17 @@
 """Leases: they keep what is being read, end by themselves, and stop a reader that came too late."""
 
+from typing import NoReturn
+
 import pytest
 
-from neve.errors import Fenced, InvalidArgument, NotFound, OutcomeUnknown, Unavailable
+from neve.errors import (
+    Fenced,
+    InvalidArgument,
+    NotFound,
+    OutcomeUnknown,
+    StorageFull,
+    Unavailable,
+)
 from neve.manifest.documents import Lease, encode_lease
 from neve.manifest.leases import LEASE_SECONDS_MAX, HeldLease, Leases
 from neve.storage.memory_store import MemoryStore
@@ -96,6 +105,26 @@ def test_a_young_lease_is_not_written_again() -> None:
     clock.advance(0.1)
     lease.check()
     assert len(store.calls) == 2
+
+
+def test_a_lease_that_could_not_be_written_is_not_written_later() -> None:
+    class FullStore(MemoryStore):
+        def put_if_absent(self, path: str, payload: bytes) -> NoReturn:
+            del payload
+            raise StorageFull("no space", path=path)
+
+    clock = SimulatedClock()
+    store = FaultyStore(FullStore(), [])
+    leases = leases_on(store, clock)
+    lease = leases.take(3, seconds=10)
+    clock.advance(100)
+
+    lease.check()
+    assert len(store.calls) == 1
+    assert versions_of(leases) == [3]
+    lease.release()
+    with pytest.raises(Fenced):
+        lease.check()
 
 
 def test_a_lease_that_has_lapsed_is_not_renewed() -> None:

@@ -52,6 +52,7 @@ def count_all() -> Counts:
         return {
             **_counts_of_writes(Path(folder) / "synced", "put, synced", sync=SyncPolicy.GROUP),
             **_counts_of_writes(Path(folder) / "writes", "put", sync=SyncPolicy.NONE),
+            **_counts_of_commits(Path(folder) / "commits"),
             **_counts_of_reads(Path(folder) / "reads"),
             **_counts_of_readers(Path(folder) / "beside"),
         }
@@ -94,6 +95,28 @@ def _counts_of_writes(folder: Path, name: str, *, sync: SyncPolicy) -> Counts:
         for row in rows[_CALLS:]:
             table.put(row)
         return {name: _median(table.put, rows[:_CALLS])}
+
+
+def _counts_of_commits(folder: Path) -> Counts:
+    """Count writes that depend on rows; a transaction reads two rows and writes both."""
+    rows = _rows()
+    with _table(folder, sync=SyncPolicy.NONE) as table:
+
+        def compare(row: dict[str, Any]) -> None:
+            assert table.compare_and_put(row, row) is not None
+
+        def transact(pair: Sequence[dict[str, Any]]) -> None:
+            with table.transaction() as transaction:
+                for row in pair:
+                    transaction.put(transaction.get(row["id"]) or row)
+
+        for row in rows:
+            table.put(row)
+        pairs = list(zip(rows[:_CALLS], rows[_CALLS:], strict=False))
+        return {
+            "compare_and_put": _median(compare, rows[:_CALLS]),
+            "transaction of 2 rows": _median(transact, pairs),
+        }
 
 
 def _counts_of_reads(folder: Path) -> Counts:

@@ -285,7 +285,7 @@ class BoundCondition(BoundPredicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for every row whether it matches."""
         asked = self.column
-        column = read_column(batch, asked.around or asked)
+        column = read_column(batch, asked.around or asked, or_dictionary=True)
         if isinstance(column, pa.DictionaryArray):
             # Each value is compared once. The last one is that of rows without a value.
             values = column.dictionary

@@ -47,8 +47,10 @@ class SchemaView(Protocol):
         """Find a column by field id; raises NotFound."""
 
 
-def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
-    """Return a column of a batch, which may be a dictionary of its type.
+def read_column(
+    batch: pa.RecordBatch, column: ColumnView, *, or_dictionary: bool = False
+) -> ArrowArray:
+    """Return a column of a batch, of its type or a dictionary of it if that is asked for.
 
     Raises SchemaMismatch when it is missing or of another type.
     """
@@ -60,7 +62,9 @@ def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
             hint="Read this column too, under the name it has in the table",
         )
     array = batch.column(position)
-    found = array.dictionary.type if isinstance(array, pa.DictionaryArray) else array.type
+    found = array.type
+    if or_dictionary and isinstance(array, pa.DictionaryArray):
+        found = array.dictionary.type
     if found != column.type:
         raise SchemaMismatch(
             f"column {shown(column.name)} is {shown_type(array.type)} in the batch and "

@@ -472,7 +472,9 @@ class Scan(KeptInProcess):
             yield partial(self._open, planned)
 
     def _open(self, planned: PlannedFile) -> FilePieces:
-        rows = FileRows(planned, self._plan, self._view, self._memory, self._dictionaries)
+        # A merge by key encodes its key columns, which it wants as text.
+        dictionaries = () if self._is_ordered else self._dictionaries
+        rows = FileRows(planned, self._plan, self._view, self._memory, dictionaries)
         if not self._wants_many:
             # The first group may be enough.
             return rows.pieces(rows_max=0)

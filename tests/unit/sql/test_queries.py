@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import duckdb
 import pandas as pd  # type: ignore[import-untyped]
@@ -367,6 +368,23 @@ def test_text_and_decimals_are_the_same_in_compact_forms(
     assert expected.num_rows
     assert found.schema == expected.schema
     assert found.equals(expected)
+
+
+def test_a_scan_by_key_has_compact_forms_too(tmp_path: Path) -> None:
+    """Its key columns are encoded, which text is and a dictionary is not."""
+    rows = [{"city": f"city {n % 90}", "id": n} for n in range(2_000)]
+    with neve.open(tmp_path) as lake:
+        options = neve.TableOptions(background=False)
+        columns = {"city": "string", "id": "long"}
+        table = lake.create_table("a.b", columns, ["city", "id"], options=options)
+        table.upsert(rows)
+        table.compact(full=True)
+        with table.snapshot() as snapshot:
+            names = dictionary_columns(snapshot)
+            found = snapshot.scan(reverse=True).compact(names).to_arrow().to_pylist()
+
+    assert names == {"city"}
+    assert found == sorted(rows, key=lambda row: (row["city"], row["id"]), reverse=True)
 
 
 def test_text_that_files_store_as_dictionaries_reaches_the_engine_so(
